@@ -1,0 +1,67 @@
+# The verbs; CMake does the work. `make help` lists them.
+#
+#   CUDA=1        setup: build llama.cpp with its CUDA backend (remembered; CUDA=0 goes back)
+#   LLAMA_DIR=P   setup: use the llama.cpp installed under prefix P (remembered)
+#   PREFIX=P      install: where to (default /usr/local); DESTDIR=D stages it below D
+#   JOBS=N        compile with N jobs (default: all cores)
+
+BUILD   ?= build
+PREFIX  ?= /usr/local
+JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
+FUZZ_SECONDS ?= 60
+
+comma     := ,
+configure  = mkdir -p $(1); cmake -S . -B $(1) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2) >$(1)/configure.log 2>&1 \
+                 || { cat $(1)/configure.log; exit 1; }
+compile    = @$(call configure,$(1),$(2)); cmake --build $(1) -j $(JOBS)
+
+.DEFAULT_GOAL := build
+.NOTPARALLEL:
+.PHONY: help setup build demo test bench asan fuzz fmt lint man install clean distclean
+
+help: ## list the verbs
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r verb text; do \
+	    printf '  make %-10s %s\n' "$$verb" "$$text"; done
+
+setup: ## packages, llama.cpp and the default model, where missing (CUDA=1, LLAMA_DIR=P)
+	@scripts/setup
+
+build: ## library and command: $(BUILD)/bin/turbospark
+	$(call compile,$(BUILD),)
+
+demo: setup build ## generate text, capture a prompt, measure the overhead
+	@scripts/demo
+
+test: setup build ## all tests
+	@scripts/test-deps
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+
+bench: setup build ## off, redirected and asked side by side: the ratio table
+	@scripts/bench
+
+asan: setup ## unit tests under the address and undefined behaviour sanitizers
+	$(call compile,$(BUILD)/asan,-DTS_SANITIZE=address$(comma)undefined)
+	@ctest --test-dir $(BUILD)/asan -L unit --output-on-failure --no-tests=error
+
+fuzz: setup ## each parser under libFuzzer, FUZZ_SECONDS each (needs clang)
+	$(call compile,$(BUILD)/fuzz,-DTS_FUZZ=ON -DCMAKE_C_COMPILER=clang -DTS_SANITIZE=address$(comma)undefined)
+	@scripts/fuzz $(BUILD)/fuzz $(FUZZ_SECONDS)
+
+fmt: ## format the C files in place (needs clang-format)
+	@find include src cli tests examples -name '*.[ch]' 2>/dev/null | xargs -r clang-format -i
+
+lint: ## include directions, words, paths, file sizes; clang and cppcheck where present
+	@scripts/lint
+
+man: ## man pages: $(BUILD)/man
+	@$(call configure,$(BUILD),); cmake --build $(BUILD) --target man
+
+install: build ## under PREFIX, below DESTDIR
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD)
+
+clean: ## remove what build, asan and fuzz made; downloads and llama.cpp stay
+	@! [ -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name llama ! -name llama-cuda ! -name src \
+	    ! -name downloads ! -name stamps ! -name venv ! -name pip ! -name setup.lock -exec rm -rf {} +
+
+distclean: ## remove everything that is not in the repository
+	@rm -rf $(BUILD) build models

@@ -1,0 +1,188 @@
+/* Owns the command line's process-wide state: verbosity, the stop flag, errors kept back, standard output.
+ * Refuses to decide anything about a command's work. */
+#include "cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    const char *command; /* "" before one is known */
+    bool quiet, verbose;
+    int write_errno; /* of the first failed write to standard output */
+    char kept[4096]; /* error lines, newline after each, shown at the end or with the failure */
+    size_t kept_bytes;
+} cli = {.command = ""};
+
+static volatile int stop_flag;
+
+static void print_prefix(void) {
+    fprintf(stderr, "turbospark%s%s: ", *cli.command ? " " : "", cli.command);
+}
+
+static void on_signal(int number) {
+    (void)number;
+    if (stop_flag)
+        _exit(130);
+    stop_flag = 1;
+}
+
+static void on_abort(const char *message) {
+    print_prefix();
+    fprintf(stderr, "llama.cpp stopped: %s\n", message);
+    _exit(CLI_FAILED);
+}
+
+/* An error line usually comes back inside the failure's message; it is kept until that is known. */
+static void keep_line(const char *line) {
+    size_t n = strlen(line), room = sizeof(cli.kept) - cli.kept_bytes;
+
+    if (n + 2 > room)
+        return;
+    memcpy(cli.kept + cli.kept_bytes, line, n);
+    cli.kept_bytes += n;
+    cli.kept[cli.kept_bytes++] = '\n';
+}
+
+static void on_log(enum ts_log_level level, bool from_engine, const char *line, void *user) {
+    (void)user;
+    if (from_engine && cli.verbose) {
+        if (level <= TS_LOG_INFO)
+            fprintf(stderr, "llama.cpp: %s\n", line);
+    } else if (level == TS_LOG_ERROR) {
+        keep_line(line);
+    } else if (from_engine) {
+        return;
+    } else if (level == TS_LOG_WARN ? !cli.quiet : cli.verbose && level == TS_LOG_INFO) {
+        print_prefix();
+        fprintf(stderr, "%s%s\n", level == TS_LOG_WARN ? "warning: " : "", line);
+    }
+}
+
+void cli_begin(const char *command) {
+    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+    cli.command = command;
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+    ts_log_set(on_log, NULL);
+    ts_abort_set(on_abort);
+}
+
+void cli_verbosity(bool quiet, bool verbose) {
+    cli.quiet = quiet;
+    cli.verbose = verbose && !quiet;
+}
+
+bool cli_verbose(void) { return cli.verbose; }
+volatile const int *cli_stop_flag(void) { return &stop_flag; }
+
+/* The line, or what follows its "function: ", stands in the message. */
+static bool quoted_in(const char *line, const char *message) {
+    const char *colon = strstr(line, ": ");
+
+    return strstr(message, line) || (colon && strstr(message, colon + 2));
+}
+
+/* Shows the kept lines. When `message` quotes one of them, the others only tell the same failure again. */
+static void show_kept(const char *message) {
+    bool told = false;
+
+    for (int pass = 0; pass < 2; pass++) {
+        char *line = cli.kept, *end;
+
+        while (!told && (end = memchr(line, '\n', cli.kept_bytes - (size_t)(line - cli.kept)))) {
+            *end = '\0';
+            if (pass == 0)
+                told = message && quoted_in(line, message);
+            else
+                fprintf(stderr, "turbospark: %s\n", line);
+            *end = '\n';
+            line = end + 1;
+        }
+    }
+    cli.kept_bytes = 0;
+}
+
+static void print_line(const char *fmt, va_list args, const char *tail) {
+    print_prefix();
+    vfprintf(stderr, fmt, args);
+    fprintf(stderr, "%s\n", tail);
+}
+
+int cli_fail(const char *fmt, ...) {
+    va_list args;
+
+    va_start(args, fmt);
+    print_line(fmt, args, "");
+    va_end(args);
+    return CLI_FAILED;
+}
+
+int cli_fail_error(const ts_error *err) {
+    show_kept(err->message);
+    return cli_fail("%s", err->message);
+}
+
+int cli_usage(const char *fmt, ...) {
+    char tail[96];
+    va_list args;
+
+    snprintf(tail, sizeof(tail), "; try 'turbospark%s%s --help'", *cli.command ? " " : "", cli.command);
+    va_start(args, fmt);
+    print_line(fmt, args, tail);
+    va_end(args);
+    return CLI_USAGE;
+}
+
+void cli_note(const char *fmt, ...) {
+    va_list args;
+
+    if (cli.quiet)
+        return;
+    va_start(args, fmt);
+    print_line(fmt, args, "");
+    va_end(args);
+}
+
+static void note_write_error(void) {
+    if (!cli.write_errno)
+        cli.write_errno = errno ? errno : EIO;
+    stop_flag = 1;
+}
+
+void cli_out(const char *bytes, size_t length) {
+    errno = 0;
+    if (!cli.write_errno && (fwrite(bytes, 1, length, stdout) < length || fflush(stdout)))
+        note_write_error();
+}
+
+int cli_end(int code) {
+    errno = 0;
+    if (fflush(stdout) || ferror(stdout))
+        note_write_error();
+    show_kept(NULL);
+    if (!cli.write_errno)
+        return code;
+    cli_fail("cannot write standard output: %s", strerror(cli.write_errno));
+    return code == CLI_DONE ? CLI_FAILED : code;
+}
+
+bool cli_wants_progress(bool asked) { return !cli.quiet && (asked || isatty(STDERR_FILENO)); }
+
+void cli_json_string(FILE *out, const char *text) {
+    putc('"', out);
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        if (*p == '"' || *p == '\\')
+            fprintf(out, "\\%c", *p);
+        else if (*p < 0x20)
+            fprintf(out, "\\u%04x", *p);
+        else
+            putc(*p, out);
+    }
+    putc('"', out);
+}

@@ -1,0 +1,247 @@
+/* `turbospark run`: generates text on standard output. Owns the choice of prompt and the order open, attach,
+ * start, generate, finish; refuses a line with no prompt or with two. */
+#include "cli.h"
+#include "options.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_PREDICT 128
+#define DEFAULT_TOP_K 40
+#define DEFAULT_TOP_P 0.95f
+#define RESID_VARIABLE "TURBOSPARK_RESID_CAPTURE"
+
+typedef struct run {
+    cli_common common;
+    const char *prompt, *file, *messages_file, *chat_template, *resid_path;
+    bool chat, ignore_eos, special, logits_hash, top_k_given, top_p_given;
+    int32_t n_predict, top_k;
+    float temperature, top_p;
+
+    ts_session *session;
+    char *text; /* the file's, or the rendered chat; freed by ts_free */
+    int32_t *tokens;
+    size_t n_tokens;
+    char last_byte; /* of what was written */
+    uint64_t hash;  /* FNV-1a over the bytes of all logits */
+    uint64_t n_hashed;
+} run;
+
+static int parse(run *r, int argc, char **argv) {
+    cli_common_table common;
+    const cli_option prompt[] = {
+        OPTION("p", "prompt", "TEXT", CLI_TEXT, &r->prompt, "the prompt"),
+        OPTION("f", "file", "FILE", CLI_TEXT, &r->file,
+               "the prompt is the text of FILE, without one newline at its end"),
+        OPTION(NULL, "messages-file", "FILE", CLI_TEXT, &r->messages_file,
+               "a chat: a JSON list of objects with 'role' and 'content'"),
+        OPTION(NULL, "chat", NULL, CLI_FLAG, &r->chat,
+               "wrap the prompt as one user message in the model's chat template"),
+        OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &r->chat_template,
+               "use this template of llama.cpp's instead of the model's"),
+        OPTION(NULL, "special", NULL, CLI_FLAG, &r->special,
+               "text such as <|im_start|> in the prompt is the control token"),
+    };
+    const cli_option generation[] = {
+        OPTION("n", "predict", "N", CLI_I32, &r->n_predict, "tokens to generate (default: {})", .max = INT32_MAX),
+        OPTION(NULL, "temp", "T", CLI_FLOAT, &r->temperature,
+               "temperature; 0 takes the likeliest token (default: {})", .max = 1000),
+        OPTION(NULL, "top-k", "N", CLI_I32, &r->top_k,
+               "sample among the N likeliest; 0 = all; needs --temp (default: {})", .max = INT32_MAX, .given = &r->top_k_given),
+        OPTION(NULL, "top-p", "P", CLI_FLOAT, &r->top_p,
+               "sample among the likeliest that add up to P; needs --temp (default: {})", .max = 1, .given = &r->top_p_given),
+        OPTION(NULL, "ignore-eos", NULL, CLI_FLAG, &r->ignore_eos, "go on after an end-of-generation token"),
+    };
+    const cli_option instruments[] = {
+        OPTION(NULL, "resid-capture", "FILE.json", CLI_TEXT, &r->resid_path,
+               "write every block's residual stream at the last prompt token; also by " RESID_VARIABLE),
+        OPTION(NULL, "logits-hash", NULL, CLI_FLAG, &r->logits_hash,
+               "print 'logits fnv1a64 HASH over N passes' on stderr: FNV-1a, 64 bits, over the bytes of all logits"),
+    };
+    const cli_group groups[] = {CLI_GROUP("Prompt", prompt), CLI_GROUP("Generation", generation),
+                                CLI_GROUP("Instruments", instruments), CLI_GROUP("Model", common.model),
+                                CLI_GROUP("Messages", common.output)};
+    const cli_syntax syntax = {"run -m FILE (-p TEXT | -f FILE | --messages-file FILE) [options]",
+                               "Generates text on standard output, which holds nothing else.", groups,
+                               sizeof(groups) / sizeof(groups[0]), false};
+    int n_operands;
+
+    cli_common_options(&r->common, &common);
+    return cli_parse(&syntax, argc, argv, &n_operands);
+}
+
+static int check(const run *r) {
+    int code = cli_common_check(&r->common), n = !!r->prompt + !!r->file + !!r->messages_file;
+
+    if (code >= 0)
+        return code;
+    if (n == 0)
+        return cli_usage("a prompt is needed: '-p TEXT', '-f FILE' or '--messages-file FILE'");
+    if (n > 1)
+        return cli_usage("'-p', '-f' and '--messages-file' exclude each other");
+    if (r->chat_template && !r->chat && !r->messages_file)
+        return cli_usage("'--chat-template' needs '--chat' or '--messages-file'");
+    if ((r->top_k_given || r->top_p_given) && r->temperature <= 0)
+        return cli_usage("'%s' needs '--temp' above 0", r->top_k_given ? "--top-k" : "--top-p");
+    return -1;
+}
+
+/* Replaces the prompt by the rendered chat. */
+static int render_chat(run *r, const char *prompt, ts_error *err) {
+    ts_chat_message single = {"user", prompt}, *messages = &single;
+    size_t n = 1;
+    char *rendered = NULL;
+    int rc = 0;
+
+    if (r->messages_file)
+        rc = ts_chat_messages_read(r->messages_file, &messages, &n, err);
+    if (rc == 0)
+        rc = ts_session_chat(r->session, messages, n, r->chat_template, &rendered, err);
+    if (messages != &single)
+        ts_free(messages);
+    ts_free(r->text);
+    r->text = rendered;
+    return rc;
+}
+
+static size_t without_newline(const char *text, size_t length) {
+    if (length > 0 && text[length - 1] == '\n')
+        length--;
+    return length > 0 && text[length - 1] == '\r' && text[length] == '\n' ? length - 1 : length;
+}
+
+static int read_prompt(run *r, ts_error *err) {
+    bool chat = r->chat || r->messages_file;
+    const char *text = r->prompt;
+    size_t length = text ? strlen(text) : 0;
+    int rc = r->file ? ts_text_file_read(r->file, &r->text, &length, err) : 0;
+
+    if (rc != 0)
+        return rc;
+    if (r->text) {
+        length = without_newline(r->text, length);
+        r->text[length] = '\0';
+        text = r->text;
+    }
+    if (length == 0 && !r->messages_file) {
+        snprintf(err->message, sizeof(err->message), "the prompt is empty");
+        return TS_ERR_ARG;
+    }
+    if (chat) {
+        if ((rc = render_chat(r, text, err)) != 0)
+            return rc;
+        text = r->text;
+        length = strlen(text);
+    }
+    return ts_session_tokenize(r->session, text, length, chat || r->special ? TS_TOKENIZE_SPECIAL : 0, &r->tokens,
+                               &r->n_tokens, err);
+}
+
+static int attach(run *r, ts_error *err) {
+    ts_resid_options resid = TS_OPTIONS_INIT(ts_resid_options);
+    int rc = 0;
+
+    if (r->resid_path) {
+        resid.path = r->resid_path;
+        unsetenv(RESID_VARIABLE); /* the flag takes the place of its variable */
+        rc = ts_session_attach_resid(r->session, &resid, err);
+    }
+    return rc != 0 ? rc : ts_session_attach_env(r->session, err);
+}
+
+static int open_and_start(run *r, ts_error *err) {
+    ts_session_options opts;
+    int rc;
+
+    cli_session_options(&r->common, &opts);
+    rc = ts_session_open(&opts, &r->session, err);
+    if (rc == 0)
+        rc = attach(r, err);
+    if (rc == 0)
+        rc = read_prompt(r, err);
+    return rc != 0 ? rc : ts_session_start(r->session, err);
+}
+
+static void on_text(const char *bytes, size_t length, void *user) {
+    run *r = user;
+
+    if (length > 0)
+        r->last_byte = bytes[length - 1];
+    cli_out(bytes, length);
+}
+
+static void on_logits(const float *logits, int32_t n_vocab, void *user) {
+    run *r = user;
+    const unsigned char *bytes = (const unsigned char *)logits;
+    uint64_t h = r->hash;
+
+    for (size_t i = 0; i < (size_t)n_vocab * sizeof(float); i++)
+        h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+    r->hash = h;
+    r->n_hashed++;
+}
+
+static int generate(run *r, ts_generate_result *result, ts_error *err) {
+    ts_generate_options opts = TS_OPTIONS_INIT(ts_generate_options);
+
+    opts.tokens = r->tokens;
+    opts.n_tokens = r->n_tokens;
+    opts.n_predict = r->n_predict;
+    opts.ignore_eos = r->ignore_eos;
+    opts.temperature = r->temperature;
+    opts.top_k = r->top_k > 0 ? r->top_k : -1;        /* the API's 0 is its default, ours is "all" */
+    opts.top_p = r->top_p > 0 ? r->top_p : FLT_MIN;   /* likewise; the likeliest token always stays */
+    opts.seed = r->common.seed;
+    opts.on_text = on_text;
+    opts.on_logits = r->logits_hash ? on_logits : NULL;
+    opts.user = r;
+    return ts_session_generate(r->session, &opts, result, err);
+}
+
+static void report(const run *r, const ts_generate_result *t) {
+    double decode_s = t->decode_ms / 1e3;
+
+    if (isatty(STDOUT_FILENO) && r->last_byte && r->last_byte != '\n')
+        cli_out("\n", 1);
+    if (r->logits_hash)
+        fprintf(stderr, "logits fnv1a64 %016" PRIx64 " over %" PRIu64 " passes\n", r->hash, r->n_hashed);
+    if (cli_verbose())
+        cli_note("%d prompt tokens in %.1f ms, %d tokens generated, %d decode passes in %.1f ms (%.1f a second)",
+                 t->n_prompt, t->prefill_ms, t->n_generated, t->n_decode_passes, t->decode_ms,
+                 decode_s > 0 ? t->n_decode_passes / decode_s : 0.0);
+}
+
+/* The text is out first; then what the instruments have, also of a generation that broke off. */
+static int generate_and_finish(run *r) {
+    ts_generate_result result = {0};
+    ts_error err = {0};
+    int rc = generate(r, &result, &err), code = CLI_DONE;
+
+    if (rc == 0 || rc == TS_ERR_INTERRUPTED)
+        report(r, &result);
+    if (rc != 0)
+        code = cli_fail_error(&err);
+    if (rc == 0 || rc == TS_ERR_INTERRUPTED || rc == TS_ERR_ENGINE)
+        if (ts_session_finish(r->session, &err) != 0)
+            code = cli_fail_error(&err);
+    return code;
+}
+
+int cmd_run(int argc, char **argv) {
+    run r = {.n_predict = DEFAULT_PREDICT, .top_k = DEFAULT_TOP_K, .top_p = DEFAULT_TOP_P,
+             .hash = UINT64_C(0xcbf29ce484222325)};
+    ts_error err = {0};
+    int code = parse(&r, argc, argv);
+
+    if (code < 0)
+        code = check(&r);
+    if (code < 0)
+        code = open_and_start(&r, &err) == 0 ? generate_and_finish(&r) : cli_fail_error(&err);
+    ts_session_close(r.session);
+    ts_free(r.tokens);
+    ts_free(r.text);
+    return code;
+}

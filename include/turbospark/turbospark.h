@@ -1,0 +1,436 @@
+/* turbospark: an activation microscope for GGUF models on stock llama.cpp.
+ *
+ * Two objects. A ts_session loads a model, generates text and feeds instruments. A ts_probe hangs on a
+ * llama_context that the caller owns and hands out the activations of each graph run.
+ *
+ * Conventions, for every function below unless it says otherwise:
+ *  - returns 0 (TS_OK) or a negative TS_ERR_* code; objects leave through the last-but-one parameter, which
+ *    is NULL after a failure. `err` may be NULL; it is written on failure only.
+ *  - option structs start with `size`, set by TS_OPTIONS_INIT or `.size = sizeof(opts)`; zero or NULL in any
+ *    field means the default; an unknown non-zero tail (a newer caller) is refused with TS_ERR_ARG.
+ *  - strings are UTF-8 and NUL-terminated; memory returned as `char **` or `int32_t **` is the caller's, freed
+ *    by ts_free().
+ *  - a session or probe is used by one thread at a time; different sessions may run on different threads,
+ *    but share the process-wide log callback (llama.cpp's own is process-wide).
+ *  - the library never prints, exits or aborts.
+ *
+ * Words: block = one transformer layer, 0-based; residual stream = the vector between blocks, read at each
+ * block's output after the FFN join, before any final norm; headful pass = one that computes logits.
+ */
+#ifndef TURBOSPARK_H
+#define TURBOSPARK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TS_VERSION_MAJOR 0
+#define TS_VERSION_MINOR 1
+#define TS_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define TS_API __attribute__((visibility("default")))
+#else
+#define TS_API
+#endif
+
+#define TS_OPTIONS_INIT(type) ((type){.size = sizeof(type)})
+
+/* ---------------------------------------------------------------- errors, log, version */
+
+enum ts_error_code {
+    TS_OK = 0,
+    TS_ERR_ARG = -1,         /* a parameter or option is out of range, or two contradict */
+    TS_ERR_NOMEM = -2,       /* an allocation failed */
+    TS_ERR_IO = -3,          /* the operating system refused a file operation */
+    TS_ERR_FORMAT = -4,      /* a file or text is not what it should be; `position` says where */
+    TS_ERR_MODEL = -5,       /* the model cannot be loaded or does not fit the request */
+    TS_ERR_UNSUPPORTED = -6, /* the model has no such site, or the backend cannot tap it */
+    TS_ERR_ENGINE = -7,      /* llama.cpp failed while computing */
+    TS_ERR_INTERRUPTED = -8, /* the stop flag was raised; what was captured is kept */
+    TS_ERR_STATE = -9,       /* called in the wrong order */
+};
+
+/* One clear line: lower case, no full stop. `position` is a byte offset, line or row, -1 when none. */
+typedef struct ts_error {
+    int code;
+    int64_t position;
+    char message[1024];
+} ts_error;
+
+enum ts_log_level { TS_LOG_ERROR = 1, TS_LOG_WARN = 2, TS_LOG_INFO = 3, TS_LOG_DEBUG = 4 };
+
+/* Receives one line without newline. llama.cpp's own lines come with `from_engine` true. */
+typedef void (*ts_log_fn)(enum ts_log_level level, bool from_engine, const char *line, void *user);
+
+/* Sets the process-wide log receiver for this library and for llama.cpp; NULL silences both (the default
+ * once any session or probe exists). Not thread-safe against running sessions. */
+TS_API void ts_log_set(ts_log_fn fn, void *user);
+
+/* Called with llama.cpp's own message when it hits an assertion (metadata it does not check). The process
+ * is lost when the callback returns: a command prints the line and leaves with _exit. NULL restores the
+ * default. Process-wide. */
+typedef void (*ts_abort_fn)(const char *message);
+TS_API void ts_abort_set(ts_abort_fn fn);
+
+TS_API const char *ts_version(void);        /* "0.1.0" */
+TS_API const char *ts_engine_version(void); /* llama.cpp's, static string */
+TS_API const char *ts_ggml_version(void);   /* ggml's, static string */
+TS_API void ts_free(void *memory);          /* frees what this library returned; NULL is fine */
+
+typedef struct ts_device {
+    char name[64];
+    char description[128];
+    char kind[16]; /* "cpu", "gpu", "igpu", "accel" */
+    uint64_t memory_free, memory_total; /* bytes */
+} ts_device;
+
+/* Compute devices that ggml found. Index from 0; TS_ERR_ARG past the end. Loads the backends first. */
+TS_API size_t ts_device_count(void);
+TS_API int ts_device_get(size_t index, ts_device *out, ts_error *err);
+
+/* ---------------------------------------------------------------- parsing (what the command line uses) */
+
+/* Whole-string decimal numbers; no sign tricks, spaces or suffixes; finite. `name` is the option named in
+ * the error, e.g. "-n". TS_ERR_ARG with expected range and found text. */
+TS_API int ts_parse_i64(const char *name, const char *text, int64_t min, int64_t max, int64_t *out, ts_error *err);
+TS_API int ts_parse_f64(const char *name, const char *text, double min, double max, double *out, ts_error *err);
+
+/* Inclusive block range, 0-based. */
+typedef struct ts_range {
+    int32_t first, last;
+} ts_range;
+
+/* "A:B", "A" (one block). A <= B required. Upper limits are the model's business. */
+TS_API int ts_parse_range(const char *name, const char *text, ts_range *out, ts_error *err);
+
+enum ts_positions_kind {
+    TS_POSITIONS_LAST = 0, /* the last prompt token */
+    TS_POSITIONS_RANGE,    /* tokens first..last of the prompt; negative counts from the end (-1 = last) */
+    TS_POSITIONS_ALL,
+    TS_POSITIONS_MEAN,     /* one row: the mean over all prompt tokens, f64 accumulation */
+};
+
+typedef struct ts_positions {
+    enum ts_positions_kind kind;
+    int32_t first, last; /* for TS_POSITIONS_RANGE */
+} ts_positions;
+
+/* "last", "all", "mean", "7", "-2", "A:B". */
+TS_API int ts_parse_positions(const char *name, const char *text, ts_positions *out, ts_error *err);
+
+/* ---------------------------------------------------------------- session */
+
+typedef struct ts_session ts_session;
+
+enum ts_flash { TS_FLASH_AUTO = 0, TS_FLASH_ON = 1, TS_FLASH_OFF = 2 };
+
+/* How a wanted activation is taken. Redirect points the node at memory of ours (no copy, no range split)
+ * wherever the node allows it and trust was earned; ask has the scheduler stop at each node. */
+enum ts_tap { TS_TAP_REDIRECT = 0, TS_TAP_ASK = 1 };
+
+#define TS_GPU_LAYERS_NONE (-1) /* n_gpu_layers: 0 is llama.cpp's default (all that fit the devices) */
+
+typedef struct ts_session_options {
+    size_t size;
+    const char *model_path;       /* a GGUF; of a split model, its first shard */
+    const ts_session *share;      /* use that session's loaded model instead of model_path */
+    struct llama_model *model;    /* or a model the caller owns and keeps alive (e.g. built in memory) */
+    int32_t n_gpu_layers;         /* TS_GPU_LAYERS_NONE, 0 default, > 0 count */
+    const char *device;           /* comma-separated ggml device names, NULL = all; "none" = CPU only */
+    int32_t n_threads;            /* 0 = all cores this process may use */
+    uint32_t n_ctx;               /* tokens; 0 = min(model's, 4096) */
+    uint32_t n_batch;             /* 0 = 2048 */
+    uint32_t n_ubatch;            /* 0 = 512; at most n_batch */
+    uint32_t n_seq_max;           /* 0 = 1; at most 256 */
+    enum ts_flash flash_attn;
+    const char *type_k, *type_v;  /* KV cache types: "f32", "f16" (default), "bf16", "q8_0", ... */
+    enum ts_tap tap;
+    volatile const int *stop;     /* nullable; when *stop becomes non-zero, work ends at the next token or batch */
+} ts_session_options;
+
+/* Loads the model. The context (KV cache, callback) is made by ts_session_start or the first use, so that
+ * instruments can be attached in between. Errors: TS_ERR_IO no such file; TS_ERR_FORMAT not a GGUF or cut
+ * short; TS_ERR_MODEL missing shard (named), vocabulary only, encoder or embedding model, llama.cpp's
+ * own refusal. */
+TS_API int ts_session_open(const ts_session_options *opts, ts_session **out, ts_error *err);
+
+/* Makes the context; with an instrument attached also the site table and the trust check (a few short
+ * decodes, after which the memory is cleared). Without one no eval callback is installed. Idempotent. */
+TS_API int ts_session_start(ts_session *s, ts_error *err);
+
+/* Frees everything; instruments that were not finished write nothing. NULL is fine. */
+TS_API void ts_session_close(ts_session *s);
+
+typedef struct ts_model_info {
+    char architecture[64];
+    char name[128];
+    char description[128]; /* llama.cpp's, e.g. "llama 135M Q4_1" */
+    uint64_t size_bytes;
+    uint64_t n_params;
+    int32_t n_layer, n_embd, n_ctx_train, n_vocab;
+    bool hybrid, recurrent;
+    bool has_chat_template;
+    bool adds_bos;
+} ts_model_info;
+
+TS_API int ts_session_model_info(const ts_session *s, ts_model_info *out, ts_error *err);
+
+/* True when the session's context parameters carry an eval callback (for tests of "off is off"). */
+TS_API bool ts_session_has_callback(const ts_session *s);
+
+enum ts_site_kind {
+    TS_SITE_RESID = 0, /* block output, [n_embd] */
+    TS_SITE_FFN,       /* what ffn_down reads: act(gate) * up, [n_ff] */
+    TS_SITE_EXPERTS,   /* what ffn_down_exps reads, [n_ff_exp][n_used] */
+    TS_SITE_FFN_SHEXP, /* what ffn_down_shexp reads, [n_ff_shexp] */
+    TS_SITE_ROUTER,    /* expert ids in rank order, i32 */
+    TS_SITE_HEAD,      /* input of the head (after output_norm), [n_embd] */
+    TS_SITE_KIND_COUNT
+};
+
+enum ts_site_how { TS_HOW_REDIRECTED = 0, TS_HOW_ASKED, TS_HOW_REFUSED };
+
+typedef struct ts_site {
+    enum ts_site_kind kind;
+    int32_t block; /* -1 for TS_SITE_HEAD */
+    char tensor[64]; /* the graph node's name */
+    char type[16];
+    int64_t width; /* elements a row; 0 when unknown */
+    char device[64]; /* buffer type that holds it */
+    enum ts_site_how how;
+    char why[160]; /* why asked or refused; empty when redirected */
+} ts_site;
+
+/* The site table (design: one row per site and block, in graph order). Makes a tapped context if none is
+ * started; TS_ERR_STATE when the session was started with nothing attached. */
+TS_API int ts_session_sites(ts_session *s, ts_site **out, size_t *n, ts_error *err);
+
+TS_API const char *ts_site_kind_name(enum ts_site_kind kind); /* "resid", "ffn", ... */
+TS_API const char *ts_site_how_name(enum ts_site_how how);    /* "redirected", "asked", "refused" */
+
+/* ---------------------------------------------------------------- text */
+
+enum ts_tokenize_flags {
+    TS_TOKENIZE_SPECIAL = 1, /* text such as "<|im_start|>" becomes the control token */
+    TS_TOKENIZE_NO_BOS = 2,  /* do not add what the model adds at the start */
+};
+
+/* Text to token ids. `length` in bytes, no NUL inside, valid UTF-8 (TS_ERR_FORMAT with offset). */
+TS_API int ts_session_tokenize(const ts_session *s, const char *text, size_t length, unsigned flags,
+                               int32_t **tokens, size_t *n, ts_error *err);
+
+/* One token's text (bytes, may be part of a UTF-8 character); control tokens rendered. Returns the number
+ * of bytes written without NUL, or negative. */
+TS_API int ts_session_piece(const ts_session *s, int32_t token, char *buf, size_t size, ts_error *err);
+
+typedef struct ts_chat_message {
+    const char *role, *content;
+} ts_chat_message;
+
+/* Renders messages through the model's template, or through llama.cpp's built-in `template_name` when not
+ * NULL. A template llama.cpp does not recognise is TS_ERR_UNSUPPORTED, never a silent fallback.
+ * Tokenize the result with TS_TOKENIZE_SPECIAL; a BOS the template wrote is not doubled (warned once). */
+TS_API int ts_session_chat(const ts_session *s, const ts_chat_message *messages, size_t n, const char *template_name,
+                           char **text, ts_error *err);
+
+/* A JSON array of {"role": ..., "content": ...} objects from a file; `*messages` and its strings are one
+ * allocation, freed by one ts_free(). TS_ERR_FORMAT with line and column, TS_ERR_IO. */
+TS_API int ts_chat_messages_read(const char *path, ts_chat_message **messages, size_t *n, ts_error *err);
+
+/* A whole text file as a prompt: valid UTF-8 without NUL, at most 64 MiB. TS_ERR_FORMAT with offset, TS_ERR_IO. */
+TS_API int ts_text_file_read(const char *path, char **text, size_t *length, ts_error *err);
+
+/* ---------------------------------------------------------------- generation */
+
+/* Called with whole UTF-8 characters (partial ones are held back; invalid bytes come as they are at the end). */
+typedef void (*ts_text_fn)(const char *bytes, size_t length, void *user);
+/* Called with the logits of each headful pass, [n_vocab], before sampling. Read only. */
+typedef void (*ts_logits_fn)(const float *logits, int32_t n_vocab, void *user);
+
+typedef struct ts_generate_options {
+    size_t size;
+    const int32_t *tokens; /* the prompt; at least one */
+    size_t n_tokens;
+    int32_t n_predict;     /* tokens to generate, >= 0 */
+    bool ignore_eos;       /* go on after an end-of-generation token */
+    float temperature;     /* 0 = greedy */
+    int32_t top_k;         /* 0 = 40; negative = off; sampling only */
+    float top_p;           /* 0 = 0.95; 1 = off; sampling only */
+    uint32_t seed;
+    ts_text_fn on_text;
+    ts_logits_fn on_logits;
+    void *user;
+    int32_t prompt_index;  /* recorded in the captures' meta data */
+    const char *label;     /* likewise, nullable */
+} ts_generate_options;
+
+typedef struct ts_generate_result {
+    int32_t n_prompt, n_generated;
+    bool stopped_at_eog;
+    double prefill_ms, decode_ms; /* wall clock; decode counts passes after the first headful one */
+    int32_t n_decode_passes;
+} ts_generate_result;
+
+/* One generation from an empty memory. Every prompt token but the last goes in n_ubatch chunks without
+ * output, the last as a pass of its own, then one pass a generated token; the same whether or not anything
+ * is attached. TS_ERR_ARG empty prompt, or prompt and n_predict exceed the context; TS_ERR_ENGINE;
+ * TS_ERR_INTERRUPTED after a raised stop flag (result is filled, instruments keep what they have). */
+TS_API int ts_session_generate(ts_session *s, const ts_generate_options *opts, ts_generate_result *out, ts_error *err);
+
+/* Lets every attached instrument write its result (once; later calls do nothing). With several failures
+ * the first is returned; each is logged. */
+TS_API int ts_session_finish(ts_session *s, ts_error *err);
+
+/* ---------------------------------------------------------------- instrument: residual capture */
+
+typedef struct ts_resid_options {
+    size_t size;
+    const char *path; /* PATH.json; its data goes to PATH.f32 and provenance to PATH.meta; NULL = measure only */
+} ts_resid_options;
+
+/* One snapshot a generation: every block's output at the last prompt token (the first headful pass).
+ * Before ts_session_start. TS_ERR_UNSUPPORTED at start, naming the architecture, when a block has no such
+ * site. TS_ERR_ARG when path and data file coincide (x.f32), TS_ERR_IO when it cannot be written. */
+TS_API int ts_session_attach_resid(ts_session *s, const ts_resid_options *opts, ts_error *err);
+
+/* Attaches what the environment asks for: TURBOSPARK_RESID_CAPTURE=/path.json. A model that cannot serve it
+ * gets one warning line at start and the generation goes on. */
+TS_API int ts_session_attach_env(ts_session *s, ts_error *err);
+
+/* Whether a capture may run beside speculative decoding: false with a message in `err` when the drafter
+ * makes prefill passes headful and so would move the snapshot. */
+TS_API bool ts_resid_allows_speculation(bool mtp_open, bool headless_drafter, ts_error *err);
+
+/* ---------------------------------------------------------------- corpus capture */
+
+enum ts_capture_format { TS_CAPTURE_F32 = 0, TS_CAPTURE_SAFETENSORS = 1 };
+
+/* State of a running capture, for a progress bar. */
+typedef struct ts_progress {
+    uint64_t prompts_done, prompts_total;
+    uint64_t tokens_done, tokens_total;
+    uint64_t bytes_done, bytes_total;
+    double seconds; /* since this process began computing */
+    uint64_t tokens_resumed; /* tokens done by an earlier process */
+} ts_progress;
+typedef void (*ts_progress_fn)(const ts_progress *progress, void *user);
+
+typedef struct ts_capture_options {
+    size_t size;
+    const char *input_path;  /* prompt list: .txt one a line (\n escapes), .jsonl prompt|messages|token_ids, label */
+    const char *output_path; /* PATH.json (f32) or PATH.safetensors; NULL = measure only */
+    const char *column;      /* JSON Lines text field, NULL = "prompt" */
+    const char *chat_template; /* for `messages` lines, NULL = the model's */
+    bool chat;               /* wrap plain prompts as one user message */
+    bool special;            /* control tokens in plain prompts are parsed */
+    const ts_range *layers;  /* NULL = all; a subset needs TS_CAPTURE_SAFETENSORS */
+    ts_positions positions;
+    enum ts_capture_format format;
+    bool exact;              /* pass structure of `run`, one prompt at a time: equal to the bit */
+    bool resume;             /* continue a partial file; starts anew when there is none */
+    bool overwrite;          /* replace existing output */
+    bool no_tap;             /* measure the same batches with nothing tapped; needs output_path NULL */
+    ts_progress_fn on_plan;  /* once, before computing: totals and predicted bytes */
+    ts_progress_fn on_progress; /* after each batch */
+    void *user;
+} ts_capture_options;
+
+typedef struct ts_capture_result {
+    uint64_t n_prompts, n_rows, n_tokens, n_skipped_empty, n_batches;
+    uint64_t n_nonfinite;
+    double seconds;
+    bool partial; /* interrupted; what was captured is on disk for resume */
+} ts_capture_result;
+
+/* Walks a corpus in one open session (not started yet; the capture sizes its context). Prompts are packed
+ * by sequence id up to n_ubatch tokens, longer ones run over several; recurrent and hybrid models run one
+ * sequence at a time. Rows stream to disk with constant memory. Errors: TS_ERR_FORMAT with line for the
+ * prompt list; TS_ERR_IO no space (predicted bytes named) or write failure, after which resume goes on;
+ * TS_ERR_ARG; TS_ERR_UNSUPPORTED; TS_ERR_ENGINE when the graph's own tokens are not the ones sent. */
+TS_API int ts_capture_run(ts_session *s, const ts_capture_options *opts, ts_capture_result *out, ts_error *err);
+
+/* ---------------------------------------------------------------- files */
+
+/* What one of our files is, without a model: residual pair (.json), .meta, .safetensors, control vector
+ * .gguf, partial states. `*text` is a report of several lines, or a JSON object with as_json. Verifies sizes
+ * and hashes. TS_ERR_FORMAT names what is wrong. */
+TS_API int ts_inspect(const char *path, bool as_json, char **text, ts_error *err);
+
+/* Residual captures as rows, whatever their file (pair or safetensors): for readers in other programs. */
+typedef struct ts_capture_file ts_capture_file;
+typedef struct ts_capture_shape {
+    int64_t n_snapshots;
+    int32_t n_layers, n_hidden;
+} ts_capture_shape;
+
+/* Opens by the header's path; checks sizes, and the hash in .meta when there is one. */
+TS_API int ts_capture_open(const char *path, ts_capture_file **out, ts_capture_shape *shape, ts_error *err);
+/* Reads snapshot `index`, [layer][hidden], into `rows` (n_layers * n_hidden floats). */
+TS_API int ts_capture_read(ts_capture_file *f, int64_t index, float *rows, ts_error *err);
+/* Block number of layer `i` (0-based); token position of snapshot `index`, -1 when not recorded. */
+TS_API int32_t ts_capture_layer(const ts_capture_file *f, int32_t i);
+TS_API int64_t ts_capture_position(const ts_capture_file *f, int64_t index);
+TS_API void ts_capture_close(ts_capture_file *f);
+
+/* ---------------------------------------------------------------- probe */
+
+struct llama_context;
+struct llama_context_params;
+struct llama_model;
+
+typedef struct ts_probe ts_probe;
+typedef struct ts_run ts_run; /* one graph run (one ubatch); valid inside the callback only */
+
+/* Called for each graph run of a llama_decode, in order, from the thread that decodes. Return 0, or a
+ * negative code to latch an error that ts_probe_collect then returns. Do not call llama_decode inside. */
+typedef int (*ts_run_fn)(const ts_run *run, void *user, ts_error *err);
+
+typedef struct ts_probe_options {
+    size_t size;
+    unsigned sites;          /* bit mask of 1u << TS_SITE_*; 0 = residual stream */
+    const ts_range *blocks;  /* NULL = all */
+    enum ts_tap tap;
+    ts_run_fn on_run;        /* required */
+    void *user;
+} ts_probe_options;
+
+TS_API int ts_probe_create(const ts_probe_options *opts, ts_probe **out, ts_error *err);
+
+/* Puts the probe's eval callback into context parameters, chaining one already there. Before
+ * llama_init_from_model; the probe must outlive the context. */
+TS_API int ts_probe_prepare(ts_probe *p, struct llama_context_params *params, ts_error *err);
+
+/* Learns the sites of a fresh context by short decodes, earns trust, allocates the arenas, clears the
+ * context's memory. Call right after llama_init_from_model. TS_ERR_UNSUPPORTED names missing sites. */
+TS_API int ts_probe_attach(ts_probe *p, struct llama_context *ctx, ts_error *err);
+
+/* After each llama_decode: synchronises, delivers the last graph run, returns the first latched error. */
+TS_API int ts_probe_collect(ts_probe *p, ts_error *err);
+
+TS_API int ts_probe_sites(const ts_probe *p, ts_site **out, size_t *n, ts_error *err);
+TS_API void ts_probe_free(ts_probe *p); /* after llama_free(ctx) */
+
+/* The run's own tokens and positions, read from the graph, [n_tokens]; NULL when the graph has none. */
+TS_API int32_t ts_run_n_tokens(const ts_run *run);
+TS_API const int32_t *ts_run_tokens(const ts_run *run);
+TS_API const int32_t *ts_run_positions(const ts_run *run);
+
+typedef struct ts_rows {
+    const float *data;      /* [n_rows][width], row-contiguous, host memory, valid inside the callback */
+    int64_t n_rows, width;
+    const int32_t *token_index; /* [n_rows]: which token of the run each row belongs to */
+} ts_rows;
+
+/* Rows of a site in this run. The last block ran only the output tokens: n_rows may be less than
+ * n_tokens, or 0. TS_ERR_UNSUPPORTED when the site is not tapped. */
+TS_API int ts_run_rows(const ts_run *run, enum ts_site_kind kind, int32_t block, ts_rows *out, ts_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,92 @@
+/* The tap: the scheduler's eval callback. It observes a graph once to learn the sites, then redirects or asks
+ * for the wanted ones, splits a decode into graph runs, guards each run with the graph's own tokens, and
+ * hands finished runs to one consumer. Errors are latched here and checked after every decode. */
+#ifndef TS_HOST_TAP_H
+#define TS_HOST_TAP_H
+
+#include "host/arena.h"
+#include "host/sites.h"
+#include "llama.h"
+
+enum ts_tap_mode {
+    TS_TAP_IDLE = 0, /* declines everything */
+    TS_TAP_OBSERVE,  /* records the nodes of one run */
+    TS_TAP_LIVE,     /* as each slot says */
+    TS_TAP_ASKING,   /* every slot is asked for, whatever it says */
+};
+
+enum ts_slot_seen { TS_SLOT_UNSEEN = 0, TS_SLOT_REDIRECTED, TS_SLOT_STAGED };
+
+/* One wanted site. */
+typedef struct ts_slot {
+    ts_site_entry site;
+    size_t arena, offset, bytes; /* reserved room; bytes 0 when the site is only asked for */
+    char *staged;                /* copied rows (asked for, or read back from a device), contiguous */
+    size_t staged_bytes;
+    /* of the current run */
+    enum ts_slot_seen seen;
+    bool staged_valid;
+    int32_t occurrences;
+    struct ggml_tensor node;     /* copy of the node's header: shape, strides, address */
+} ts_slot;
+
+struct ts_run {
+    struct ts_tap *tap;
+    int32_t n_tokens, n_out;
+    bool has_tokens, has_positions, has_out_ids;
+    int32_t *tokens, *positions, *out_ids, *identity; /* [capacity] */
+    int32_t capacity;
+};
+
+/* What the session sent, to be met by the graph's own inputs in this order. */
+typedef struct ts_expect {
+    const int32_t *tokens, *positions; /* [n]; n 0 = no guard */
+    size_t n, cursor;
+} ts_expect;
+
+typedef struct ts_tap {
+    enum ts_tap_mode mode;
+    enum ts_tap want;             /* redirect or ask, as the user wished */
+    ts_site_table table;
+    ts_slot *slots;               /* [n_slots] */
+    size_t n_slots;
+    int32_t *by_name;             /* hash table of slot numbers by node name, -1 empty; [by_name_size] power of two */
+    size_t by_name_size;
+    ts_arenas arenas;
+    int32_t n_ubatch;
+    struct ts_run run;
+    bool run_open;
+    unsigned wanted;              /* kinds to be read in this decode: bit mask */
+    bool skip_head;               /* stop the split at the head's input: nobody needs logits */
+    char head[GGML_MAX_NAME];     /* its name; "" when unknown */
+    ts_expect expect;
+    ts_run_fn on_run;
+    void *user;
+    uint64_t n_runs;
+    ts_error latched;             /* code 0 = none */
+    struct ggml_tensor **observed; /* [n_observed] */
+    size_t n_observed, observed_capacity;
+    /* a callback that was there before (probe) and what it answered to the last ask */
+    ggml_backend_sched_eval_callback chain;
+    void *chain_user;
+    bool chain_asked, asked;
+} ts_tap;
+
+bool ts_tap_callback(struct ggml_tensor *t, bool ask, void *user);
+
+/* One-token decode in observing mode, fills `table`. The caller clears the memory afterwards. */
+int ts_tap_learn(ts_tap *tap, struct llama_context *ctx, ts_error *err);
+/* Makes slots for the usable sites of these kinds and blocks, and their arenas. After learn, once. */
+int ts_tap_request(ts_tap *tap, unsigned kinds, ts_range blocks, int32_t n_ubatch, ts_error *err);
+
+/* Around each llama_decode: begin resets the latch and sets the guard, end synchronises, delivers the last
+ * run and returns the latched error. `decoded` is llama_decode's result. */
+void ts_tap_begin(ts_tap *tap, const ts_expect *expect);
+int ts_tap_end(ts_tap *tap, struct llama_context *ctx, int decoded, ts_error *err);
+
+ts_slot *ts_tap_slot(const ts_tap *tap, enum ts_site_kind kind, int32_t block);
+/* Rows of a slot in the run at hand as contiguous host memory: straight from the arena, or staged. */
+int ts_slot_rows(ts_tap *tap, ts_slot *slot, const void **data, ts_error *err);
+void ts_tap_free(ts_tap *tap);
+
+#endif
