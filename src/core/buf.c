@@ -88,21 +88,30 @@ static size_t plain_run(const char *bytes, size_t n) {
     return i;
 }
 
-void ts_buf_json_string(ts_buf *b, const char *bytes, size_t n) {
-    size_t i = 0;
+/* Each invalid byte becomes U+FFFD. */
+static void add_utf8(ts_buf *b, const char *bytes, size_t n) {
+    while (n) {
+        size_t valid = ts_utf8_valid(bytes, n);
 
-    ts_buf_add(b, "\"", 1);
-    while (i < n) {
-        size_t run = plain_run(bytes + i, n - i), valid = ts_utf8_valid(bytes + i, run);
-
-        ts_buf_add(b, bytes + i, valid);
-        i += valid;
-        if (valid < run) {
+        ts_buf_add(b, bytes, valid);
+        if (valid < n) {
             ts_buf_text(b, "\xef\xbf\xbd");
-            i++;
-        } else if (i < n) {
-            add_escape(b, (unsigned char)bytes[i++]);
+            valid++;
         }
+        bytes += valid;
+        n -= valid;
+    }
+}
+
+void ts_buf_json_string(ts_buf *b, const char *bytes, size_t n) {
+    ts_buf_add(b, "\"", 1);
+    for (size_t i = 0; i < n; i++) {
+        size_t run = plain_run(bytes + i, n - i);
+
+        add_utf8(b, bytes + i, run);
+        i += run;
+        if (i < n)
+            add_escape(b, (unsigned char)bytes[i]);
     }
     ts_buf_add(b, "\"", 1);
 }

@@ -12,7 +12,8 @@
 
 typedef struct ts_file ts_file;
 
-/* Opens `<path>.tmp-<pid>` for writing. TS_ERR_IO with path and reason. */
+/* Opens `<path>.tmp-<pid>-<n>` (n: the first that is free) for writing. A link to a file is followed. TS_ERR_IO with path
+ * and reason. */
 int ts_file_create(const char *path, ts_file **out, ts_error *err);
 int ts_file_write(ts_file *f, const void *bytes, size_t n, ts_error *err);
 /* Flush, fsync, rename to the final path, fsync of the folder; frees `f` whatever happens, and removes the
@@ -25,6 +26,8 @@ void ts_file_discard(ts_file *f);
 int ts_file_put(const char *path, const void *bytes, size_t n, ts_error *err);
 /* Whole file into memory, NUL-terminated; refuses more than `max` bytes and anything not a regular file. */
 int ts_file_get(const char *path, size_t max, char **bytes, size_t *n, ts_error *err);
+/* Opens a regular file for reading; TS_ERR_IO for anything else, without waiting on a FIFO. The caller closes. */
+int ts_file_open_read(const char *path, int *fd, uint64_t *size, ts_error *err);
 
 /* Can a file be created at `path`: parent exists and is a writable folder, path is not a folder or special
  * file. Names the reason. Creates nothing that stays. */

@@ -1,0 +1,103 @@
+/* A loaded model, shared by sessions. Owns loading and the refusals that need no context: encoders,
+ * embedding and diffusion models, encoder-decoders. */
+#include "host/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "host/gguf_check.h"
+
+static void read_meta(const struct llama_model *m, const char *key, char *out, size_t size) {
+    if (llama_model_meta_val_str(m, key, out, size) < 0) out[0] = '\0';
+}
+
+static int refuse_unfit(const ts_model *m, ts_error *err) {
+    char key[96], causal[16];
+    snprintf(key, sizeof(key), "%.63s.attention.causal", m->architecture);
+    read_meta(m->llama, key, causal, sizeof(causal));
+    const char *arch = m->architecture;
+    if (llama_model_has_encoder(m->llama) || !llama_model_has_decoder(m->llama))
+        return ts_fail(err, TS_ERR_MODEL, "architecture '%s' has an encoder: only decoder models generate here", arch);
+    if (llama_model_is_diffusion(m->llama))
+        return ts_fail(err, TS_ERR_MODEL, "architecture '%s' is a diffusion model: it has no next-token pass", arch);
+    if (strcmp(causal, "false") == 0)
+        return ts_fail(err, TS_ERR_MODEL, "architecture '%s' is an embedding model (no causal attention): it cannot generate", arch);
+    if (llama_vocab_n_tokens(m->vocab) <= 0)
+        return ts_fail(err, TS_ERR_MODEL, "architecture '%s': the model has no vocabulary", arch);
+    return TS_OK;
+}
+
+static int load_file(ts_model *m, const ts_session_options *opts, ts_error *err) {
+    ggml_backend_dev_t *devices = NULL;
+    int rc = ts_gguf_check(opts->model_path, &m->shards, &m->n_shards, err);
+    if (rc == TS_OK) rc = ts_engine_devices(opts->device, &devices, err);
+    if (rc != TS_OK) return rc;
+    struct llama_model_params params = llama_model_default_params();
+    if (opts->n_gpu_layers == TS_GPU_LAYERS_NONE) params.n_gpu_layers = 0;
+    if (opts->n_gpu_layers > 0) params.n_gpu_layers = opts->n_gpu_layers;
+    params.devices = devices;
+    m->n_gpu_layers = params.n_gpu_layers;
+    ts_engine_error_reset();
+    m->llama = llama_model_load_from_file(opts->model_path, params);
+    m->owned = true;
+    free(devices);
+    if (m->llama) return TS_OK;
+    return ts_fail(err, TS_ERR_MODEL, "llama.cpp cannot load model '%s': %s", opts->model_path,
+                   *ts_engine_error() ? ts_engine_error() : "no reason given");
+}
+
+int ts_model_load(const ts_session_options *opts, ts_model **out, ts_error *err) {
+    *out = NULL;
+    ts_engine_init();
+    ts_model *m = ts_calloc(1, sizeof(*m));
+    if (!m) return ts_fail_nomem(err, "model", sizeof(*m));
+    int rc = TS_OK;
+    m->refs = 1;
+    if (opts->model)
+        m->llama = opts->model;
+    else
+        rc = load_file(m, opts, err);
+    if (rc == TS_OK) {
+        m->vocab = llama_model_get_vocab(m->llama);
+        read_meta(m->llama, "general.architecture", m->architecture, sizeof(m->architecture));
+        rc = refuse_unfit(m, err);
+    }
+    if (rc != TS_OK) {
+        ts_model_release(m);
+        m = NULL;
+    }
+    *out = m;
+    return rc;
+}
+
+ts_model *ts_model_share(ts_model *m) {
+    m->refs++;
+    return m;
+}
+
+void ts_model_release(ts_model *m) {
+    if (!m || --m->refs > 0) return;
+    if (m->owned) llama_model_free(m->llama);
+    for (size_t i = 0; m->shards && i < m->n_shards; i++) free(m->shards[i]);
+    free(m->shards);
+    free(m);
+}
+
+void ts_model_info_fill(const ts_model *m, ts_model_info *out) {
+    memset(out, 0, sizeof(*out));
+    snprintf(out->architecture, sizeof(out->architecture), "%s", m->architecture);
+    read_meta(m->llama, "general.name", out->name, sizeof(out->name));
+    llama_model_desc(m->llama, out->description, sizeof(out->description));
+    out->size_bytes = llama_model_size(m->llama);
+    out->n_params = llama_model_n_params(m->llama);
+    out->n_layer = llama_model_n_layer(m->llama);
+    out->n_embd = llama_model_n_embd(m->llama);
+    out->n_ctx_train = llama_model_n_ctx_train(m->llama);
+    out->n_vocab = llama_vocab_n_tokens(m->vocab);
+    out->hybrid = llama_model_is_hybrid(m->llama);
+    out->recurrent = llama_model_is_recurrent(m->llama);
+    out->has_chat_template = llama_model_chat_template(m->llama, NULL) != NULL;
+    out->adds_bos = llama_vocab_get_add_bos(m->vocab);
+}

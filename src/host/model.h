@@ -1,0 +1,24 @@
+/* A loaded model, shared by sessions through a count. Refuses models that cannot generate. */
+#ifndef TS_HOST_MODEL_H
+#define TS_HOST_MODEL_H
+
+#include "core/error.h"
+#include "host/engine.h"
+
+typedef struct ts_model {
+    struct llama_model *llama;
+    const struct llama_vocab *vocab;
+    bool owned;     /* freed by us; false when the caller brought it */
+    int refs;       /* sessions that share one model live on one thread */
+    char **shards;  /* [n_shards] paths; none for a model the caller brought */
+    size_t n_shards;
+    int32_t n_gpu_layers;
+    char architecture[64];
+} ts_model;
+
+int ts_model_load(const ts_session_options *opts, ts_model **out, ts_error *err);
+ts_model *ts_model_share(ts_model *m);
+void ts_model_release(ts_model *m);
+void ts_model_info_fill(const ts_model *m, ts_model_info *out);
+
+#endif

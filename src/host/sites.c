@@ -1,0 +1,211 @@
+/* The site table: finds each site in an observed graph. Refuses sites it cannot name again in a later graph
+ * and tensors that are not one row of the residual width a token (several residual streams). */
+#include "host/sites.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+typedef struct finder {
+    ts_site_table *table;
+    struct ggml_tensor *const *nodes;
+    size_t n;
+    int32_t n_embd;
+    ts_error *err;
+} finder;
+
+const char *ts_site_kind_name(enum ts_site_kind kind) {
+    static const char *const names[TS_SITE_KIND_COUNT] = {"resid", "ffn", "experts", "ffn_shexp", "router", "head"};
+    return (unsigned)kind < TS_SITE_KIND_COUNT ? names[kind] : "unknown";
+}
+
+const char *ts_site_how_name(enum ts_site_how how) {
+    static const char *const names[] = {"redirected", "asked", "refused"};
+    return (unsigned)how <= TS_HOW_REFUSED ? names[how] : "unknown";
+}
+
+const ts_site_entry *ts_sites_find(const ts_site_table *table, enum ts_site_kind kind, int32_t block) {
+    for (size_t i = 0; i < table->n; i++)
+        if (table->entries[i].pub.kind == kind && table->entries[i].pub.block == block) return &table->entries[i];
+    return NULL;
+}
+
+/* Where `t` stands among the nodes of its own name; *total counts them all. */
+static int32_t occurrence(const finder *f, const struct ggml_tensor *t, int32_t *total) {
+    int32_t nth = 0;
+    *total = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        if (f->nodes[i] == t) nth = *total;
+        if (strcmp(f->nodes[i]->name, t->name) == 0) ++*total;
+    }
+    return nth;
+}
+
+/* Design, rule 3: split inputs are copied before the split's nodes are asked, so a copied view would be stale. */
+static bool view_is_copied(const finder *f, const struct ggml_tensor *site) {
+    char name[GGML_MAX_NAME];
+    size_t n = strlen(site->name);
+    for (size_t i = 0; i < f->n; i++)
+        for (int k = 0; k < GGML_MAX_SRC && f->nodes[i]->src[k]; k++) {
+            if (!ts_node_is_copy(f->nodes[i]->src[k])) continue;
+            ts_node_name(f->nodes[i]->src[k], name);
+            if (strncmp(name, site->name, n) == 0 && name[n] == ' ') return true;
+        }
+    return false;
+}
+
+static void decide_how(const finder *f, ts_site_entry *e, const struct ggml_tensor *t) {
+    int32_t total = 0;
+    e->nth = occurrence(f, t, &total);
+    const char *why = ts_node_why_not(t);
+    if (!why && total > 1) why = "its name occurs more than once";
+    if (!why && view_is_copied(f, t)) why = "a view of it crosses devices";
+    e->pub.how = why ? TS_HOW_ASKED : TS_HOW_REDIRECTED;
+    if (!ts_node_name_stable(t->name)) {
+        e->pub.how = TS_HOW_REFUSED;
+        why = "its node has no name of its own";
+    }
+    snprintf(e->pub.why, sizeof(e->pub.why), "%s", why ? why : "");
+}
+
+static int add(finder *f, enum ts_site_kind kind, int32_t block, const struct ggml_tensor *t) {
+    ts_site_table *table = f->table;
+    if (table->n == table->capacity) {
+        size_t capacity = table->capacity ? table->capacity * 2 : 64;
+        ts_site_entry *grown = ts_realloc(table->entries, capacity, sizeof(*grown));
+        if (!grown) return ts_fail_nomem(f->err, "site table", capacity * sizeof(*grown));
+        table->entries = grown;
+        table->capacity = capacity;
+    }
+    ts_site_entry *e = &table->entries[table->n++];
+    memset(e, 0, sizeof(*e));
+    e->pub.kind = kind;
+    e->pub.block = block;
+    e->pub.width = e->ne[0] = t->ne[0];
+    e->ne[1] = ts_node_rows(t);
+    e->type = t->type;
+    snprintf(e->pub.tensor, sizeof(e->pub.tensor), "%s", t->name);
+    snprintf(e->pub.type, sizeof(e->pub.type), "%s", ggml_type_name(t->type));
+    if (t->buffer) {
+        e->buft = ggml_backend_buffer_get_type(t->buffer);
+        snprintf(e->pub.device, sizeof(e->pub.device), "%s", ggml_backend_buft_name(e->buft));
+    }
+    decide_how(f, e, t);
+    return TS_OK;
+}
+
+static bool one_stream(const finder *f, const struct ggml_tensor *t) {
+    return t->ne[0] == f->n_embd && t->ne[1] == 1 && t->ne[2] == 1 && t->ne[3] == 1;
+}
+
+/* A block output, or a refused row when the model carries several streams side by side. */
+static int add_resid(finder *f, int32_t block, const struct ggml_tensor *t) {
+    if (ts_sites_find(f->table, TS_SITE_RESID, block)) return TS_OK;
+    int rc = add(f, TS_SITE_RESID, block, t);
+    if (rc != TS_OK || one_stream(f, t)) return rc;
+    ts_site_entry *e = &f->table->entries[f->table->n - 1];
+    e->pub.how = TS_HOW_REFUSED;
+    snprintf(e->pub.why, sizeof(e->pub.why), "%lld x %lld values a token: several residual streams, no single one",
+             (long long)t->ne[0], (long long)ts_node_rows(t));
+    return TS_OK;
+}
+
+static int find_named_resid(finder *f) {
+    for (size_t i = 0; i < f->n; i++) {
+        int32_t block = ts_name_block(f->nodes[i]->name, "l_out-");
+        if (block < 0 || block >= f->table->n_layer) continue;
+        int rc = add_resid(f, block, f->nodes[i]);
+        if (rc != TS_OK) return rc;
+    }
+    return TS_OK;
+}
+
+/* What a norm with this weight reads: weight <- MUL -> norm -> its input, past the trimming of outputs. */
+static const struct ggml_tensor *norm_input(const struct ggml_tensor *mul) {
+    const struct ggml_tensor *norm = mul->src[0];
+    if (!norm || (norm->op != GGML_OP_RMS_NORM && norm->op != GGML_OP_NORM)) return NULL;
+    const struct ggml_tensor *x = norm->src[0];
+    if (x && x->op == GGML_OP_GET_ROWS && ts_node_named(x->src[1], "out_ids")) x = x->src[0];
+    return x;
+}
+
+static bool residual_join(const struct ggml_tensor *t) {
+    return t->op == GGML_OP_ADD || t->op == GGML_OP_MUL || t->op == GGML_OP_SCALE || t->op == GGML_OP_ADD1;
+}
+
+/* Where no node is called l_out: the input of the next block's first norm. */
+static int find_structural_resid(finder *f) {
+    for (size_t i = 0; i < f->n; i++) {
+        const struct ggml_tensor *t = f->nodes[i];
+        if (t->op != GGML_OP_MUL) continue;
+        int32_t block = ts_node_weight_block(t->src[1], "attn_norm.weight") - 1;
+        if (ts_node_named(t->src[1], "output_norm.weight")) block = f->table->n_layer - 1;
+        if (block < 0) continue;
+        const struct ggml_tensor *x = norm_input(t);
+        int rc = x && residual_join(x) && !ts_node_is_copy(x) ? add_resid(f, block, x) : TS_OK;
+        if (rc != TS_OK) return rc;
+    }
+    return TS_OK;
+}
+
+static int find_matmul_inputs(finder *f) {
+    static const struct {
+        enum ts_site_kind kind;
+        enum ggml_op op;
+        const char *weight;
+    } inputs[] = {{TS_SITE_FFN, GGML_OP_MUL_MAT, "ffn_down.weight"},
+                  {TS_SITE_FFN_SHEXP, GGML_OP_MUL_MAT, "ffn_down_shexp.weight"},
+                  {TS_SITE_EXPERTS, GGML_OP_MUL_MAT_ID, "ffn_down_exps.weight"}};
+    for (size_t i = 0; i < f->n; i++)
+        for (size_t k = 0; k < sizeof(inputs) / sizeof(inputs[0]); k++) {
+            const struct ggml_tensor *t = f->nodes[i];
+            int32_t block = t->op == inputs[k].op ? ts_node_weight_block(t->src[0], inputs[k].weight) : -1;
+            if (block < 0 || ts_node_is_copy(t->src[1]) || ts_sites_find(f->table, inputs[k].kind, block)) continue;
+            int rc = add(f, inputs[k].kind, block, t->src[1]);
+            if (rc != TS_OK) return rc;
+        }
+    return TS_OK;
+}
+
+static int find_router_and_head(finder *f) {
+    for (size_t i = 0; i < f->n; i++) {
+        const struct ggml_tensor *t = f->nodes[i];
+        int rc = TS_OK;
+        int32_t block = ts_name_block(t->name, "ffn_moe_argsort-");
+        if (block >= 0 && !ts_sites_find(f->table, TS_SITE_ROUTER, block)) rc = add(f, TS_SITE_ROUTER, block, t);
+        bool head = t->op == GGML_OP_MUL_MAT && t->src[1] && !ts_node_is_copy(t->src[1]) &&
+                    (ts_node_named(t->src[0], "output.weight") || ts_node_named(t->src[0], "token_embd.weight"));
+        if (rc == TS_OK && head && !ts_sites_find(f->table, TS_SITE_HEAD, -1)) rc = add(f, TS_SITE_HEAD, -1, t->src[1]);
+        if (rc != TS_OK) return rc;
+    }
+    return TS_OK;
+}
+
+int ts_sites_learn(ts_site_table *table, struct ggml_tensor *const *nodes, size_t n, int32_t n_layer, int32_t n_embd,
+                   ts_error *err) {
+    finder f = {.table = table, .nodes = nodes, .n = n, .n_embd = n_embd, .err = err};
+    table->n_layer = n_layer;
+    int rc = find_named_resid(&f);
+    if (rc == TS_OK) rc = find_structural_resid(&f);
+    if (rc == TS_OK) rc = find_matmul_inputs(&f);
+    if (rc == TS_OK) rc = find_router_and_head(&f);
+    return rc;
+}
+
+void ts_sites_free(ts_site_table *table) {
+    free(table->entries);
+    memset(table, 0, sizeof(*table));
+}
+
+int ts_sites_require(const ts_site_table *table, enum ts_site_kind kind, int32_t first, int32_t last,
+                     const char *architecture, ts_error *err) {
+    for (int32_t block = first; block <= last; block++) {
+        const ts_site_entry *e = ts_sites_find(table, kind, block);
+        if (e && e->pub.how != TS_HOW_REFUSED) continue;
+        return ts_fail(err, TS_ERR_UNSUPPORTED, "architecture '%s' has no %s site in block %d: %s", architecture,
+                       ts_site_kind_name(kind), block, e ? e->pub.why : "its graph has no such node");
+    }
+    return TS_OK;
+}
