@@ -131,7 +131,7 @@ enum ts_flash { TS_FLASH_AUTO = 0, TS_FLASH_ON = 1, TS_FLASH_OFF = 2 };
 
 /* How a wanted activation is taken. Redirect points the node at memory of ours (no copy, no range split)
  * wherever the node allows it and trust was earned; ask has the scheduler stop at each node. */
-enum ts_tap { TS_TAP_REDIRECT = 0, TS_TAP_ASK = 1 };
+enum ts_tap_method { TS_TAP_REDIRECT = 0, TS_TAP_ASK = 1 };
 
 #define TS_GPU_LAYERS_NONE (-1) /* n_gpu_layers: 0 is llama.cpp's default (all that fit the devices) */
 
@@ -149,7 +149,7 @@ typedef struct ts_session_options {
     uint32_t n_seq_max;           /* 0 = 1; at most 256 */
     enum ts_flash flash_attn;
     const char *type_k, *type_v;  /* KV cache types: "f32", "f16" (default), "bf16", "q8_0", ... */
-    enum ts_tap tap;
+    enum ts_tap_method tap;
     volatile const int *stop;     /* nullable; when *stop becomes non-zero, work ends at the next token or batch */
 } ts_session_options;
 
@@ -394,7 +394,7 @@ typedef struct ts_probe_options {
     size_t size;
     unsigned sites;          /* bit mask of 1u << TS_SITE_*; 0 = residual stream */
     const ts_range *blocks;  /* NULL = all */
-    enum ts_tap tap;
+    enum ts_tap_method tap;
     ts_run_fn on_run;        /* required */
     void *user;
 } ts_probe_options;

@@ -138,7 +138,7 @@ int ts_append_close(ts_append *a, ts_error *err) {
 
     if (!a)
         return TS_OK;
-    rc = a->writer.failed ? TS_OK : ts_writer_flush(&a->writer, err); /* a failure was told when it happened */
+    rc = ts_writer_flush(&a->writer, err);
     ts_writer_end(&a->writer);
     ts_free(a);
     return rc;

@@ -56,15 +56,12 @@ static int check_folder(const char *path, ts_error *err) {
     return rc;
 }
 
-static int check_existing(const char *path, const char *real, ts_error *err) {
-    struct stat st;
-
-    if (stat(real, &st))
-        return ts_fail_errno(err, TS_ERR_IO, "cannot write '%s'", path);
-    if (!S_ISREG(st.st_mode))
+/* `real` becomes the path without links. */
+static int check_existing(const char *path, const struct stat *st, char real[PATH_MAX], ts_error *err) {
+    if (!S_ISREG(st->st_mode))
         return ts_fail(err, TS_ERR_IO, "cannot write '%s': expected a regular file, it is %s", path,
-                       ts_file_kind(&st));
-    if (faccessat(AT_FDCWD, real, W_OK, AT_EACCESS))
+                       ts_file_kind(st));
+    if (!realpath(path, real) || faccessat(AT_FDCWD, real, W_OK, AT_EACCESS))
         return ts_fail_errno(err, TS_ERR_IO, "cannot write '%s'", path);
     return TS_OK;
 }
@@ -86,12 +83,13 @@ static int check_new(const char *path, ts_error *err) {
 int ts_target_resolve(const char *path, char **out, ts_error *err) {
     char real[PATH_MAX];
     const char *target = path;
+    struct stat st;
     int rc;
 
     *out = NULL;
-    if (realpath(path, real)) {
+    if (stat(path, &st) == 0) {
+        rc = check_existing(path, &st, real, err);
         target = real;
-        rc = check_existing(path, real, err);
     } else if (errno == ENOENT) {
         rc = check_new(path, err);
     } else {

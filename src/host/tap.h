@@ -46,7 +46,7 @@ typedef struct ts_expect {
 
 typedef struct ts_tap {
     enum ts_tap_mode mode;
-    enum ts_tap want;             /* redirect or ask, as the user wished */
+    enum ts_tap_method want;             /* redirect or ask, as the user wished */
     ts_site_table table;
     ts_slot *slots;               /* [n_slots] */
     size_t n_slots;
@@ -87,6 +87,8 @@ int ts_tap_end(ts_tap *tap, struct llama_context *ctx, int decoded, ts_error *er
 ts_slot *ts_tap_slot(const ts_tap *tap, enum ts_site_kind kind, int32_t block);
 /* Rows of a slot in the run at hand as contiguous host memory: straight from the arena, or staged. */
 int ts_slot_rows(ts_tap *tap, ts_slot *slot, const void **data, ts_error *err);
+/* The public rows of the table; caller frees. */
+int ts_tap_copy_sites(const ts_tap *tap, ts_site **out, size_t *n, ts_error *err);
 void ts_tap_free(ts_tap *tap);
 
 #endif

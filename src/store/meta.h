@@ -42,7 +42,5 @@ int ts_meta_read(const char *path, json_t **out, ts_error *err);
  * hash. TS_ERR_FORMAT names file, expected and found. *hashed says whether there was a hash. */
 int ts_meta_check_data(const json_t *meta, const char *path, uint64_t offset, uint64_t bytes,
                        bool *hashed, ts_error *err);
-/* xxh3-128 of `bytes` bytes of a file from `offset`. */
-int ts_meta_hash_range(const char *path, uint64_t offset, uint64_t bytes, char hex[33], ts_error *err);
 
 #endif

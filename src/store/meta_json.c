@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "core/file.h"
 
@@ -60,7 +59,7 @@ int ts_json_file(const char *path, json_t **out, ts_error *err) {
     rc = ts_json_parse(text, n, out, err);
     if (rc < 0)
         ts_error_prefix(err, "'%s': ", path);
-    free(text);
+    ts_free(text);
     return rc;
 }
 

@@ -1,26 +1,24 @@
-/* Reads a .meta in constant memory and checks the data it vouches for. Refuses damaged JSON, another kind's
- * format version, sizes and hashes that do not match. */
+/* Reads a .meta in constant memory and checks the data it vouches for. Refuses damaged JSON, another format
+ * version, sizes and hashes that do not match. */
 #include "store/meta.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
-#include "core/mem.h"
 #include "store/meta_json.h"
+#include "store/meta_stream.h"
+
+#define GENERATIONS "  \"generations\": ["
 
 /* Collects lines up to the one that opens `generations`: JSON strings hold no line breaks, so a line that
- * starts so is a member, and our writers give each generation lines of its own. */
+ * starts so is a member, and our writer gives each generation a line of its own. */
 static int read_head(FILE *f, ts_buf *b, ts_error *err) {
     char chunk[8192];
     bool line_start = true;
     while (fgets(chunk, sizeof chunk, f) != NULL) {
         size_t n = strlen(chunk);
-        if (line_start && strncmp(chunk, "  \"generations\": [", 18) == 0) {
-            ts_buf_text(b, "  \"generations\": []}");
+        if (line_start && strncmp(chunk, GENERATIONS, sizeof GENERATIONS - 1) == 0) {
+            ts_buf_text(b, GENERATIONS "]}");
             return TS_OK;
         }
         ts_buf_add(b, chunk, n);
@@ -29,19 +27,18 @@ static int read_head(FILE *f, ts_buf *b, ts_error *err) {
                            TS_JSON_MAX_BYTES);
         line_start = n > 0 && chunk[n - 1] == '\n';
     }
-    if (ferror(f))
-        return ts_fail_errno(err, TS_ERR_IO, "cannot read");
-    return TS_OK;
+    return ferror(f) ? ts_fail_errno(err, TS_ERR_IO, "cannot read") : TS_OK;
 }
 
 int ts_meta_read(const char *path, json_t **out, ts_error *err) {
     ts_buf b = {0};
     int64_t version;
+    FILE *f;
     *out = NULL;
-    FILE *f = fopen(path, "rb");
-    if (f == NULL)
-        return ts_fail_errno(err, TS_ERR_IO, "cannot open '%s'", path);
-    int rc = read_head(f, &b, err);
+    int rc = ts_stream_open(path, &f, NULL, err);
+    if (rc < 0)
+        return rc;
+    rc = read_head(f, &b, err);
     if (rc == TS_OK && b.failed)
         rc = ts_fail_nomem(err, "meta data", b.length);
     if (rc == TS_OK)
@@ -55,48 +52,6 @@ int ts_meta_read(const char *path, json_t **out, ts_error *err) {
     }
     fclose(f);
     ts_buf_free(&b);
-    return rc;
-}
-
-static int hash_stream(FILE *f, uint64_t bytes, char hex[33], ts_error *err) {
-    XXH128_canonical_t digest;
-    int rc = TS_OK;
-    char *chunk = ts_malloc((size_t)1 << 18);
-    XXH3_state_t *state = XXH3_createState();
-    if (chunk == NULL || state == NULL || XXH3_128bits_reset(state) == XXH_ERROR) {
-        rc = ts_fail_nomem(err, "a hash state", (size_t)1 << 18);
-        goto cleanup;
-    }
-    while (bytes > 0) {
-        size_t want = bytes < ((uint64_t)1 << 18) ? (size_t)bytes : (size_t)1 << 18;
-        size_t got = fread(chunk, 1, want, f);
-        if (got == 0) {
-            rc = ferror(f) ? ts_fail_errno(err, TS_ERR_IO, "cannot read")
-                           : ts_fail(err, TS_ERR_FORMAT, "%" PRIu64 " bytes are missing", bytes);
-            goto cleanup;
-        }
-        XXH3_128bits_update(state, chunk, got);
-        bytes -= got;
-    }
-    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
-    for (int i = 0; i < 16; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest.digest[i]);
-cleanup:
-    XXH3_freeState(state);
-    free(chunk);
-    return rc;
-}
-
-int ts_meta_hash_range(const char *path, uint64_t offset, uint64_t bytes, char hex[33],
-                       ts_error *err) {
-    FILE *f = fopen(path, "rb");
-    if (f == NULL)
-        return ts_fail_errno(err, TS_ERR_IO, "cannot open '%s'", path);
-    int rc = fseeko(f, (off_t)offset, SEEK_SET) == 0 ? hash_stream(f, bytes, hex, err)
-                                                      : ts_fail_errno(err, TS_ERR_IO, "cannot seek");
-    if (rc < 0)
-        ts_error_prefix(err, "'%s': ", path);
-    fclose(f);
     return rc;
 }
 
@@ -119,13 +74,13 @@ int ts_meta_check_data(const json_t *meta, const char *path, uint64_t offset, ui
                        path, size, bytes);
     if (expected == NULL)
         return TS_OK;
-    rc = ts_meta_hash_range(path, offset, bytes, found, err);
+    rc = ts_stream_hash(path, offset, bytes, found, err);
     if (rc < 0)
         return rc;
     if (strcmp(expected, found) != 0)
         return ts_fail(err, TS_ERR_FORMAT,
                        "'%s' was changed or damaged: expected xxh3-128 %.32s, found %s", path,
-                       expected, found);
+                       strlen(expected) == 32 ? expected : "of 32 digits", found);
     *hashed = true;
     return TS_OK;
 }

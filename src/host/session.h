@@ -1,0 +1,60 @@
+/* A session: model, context, one persistent threadpool, the tap when something is attached, and decodes. */
+#ifndef TS_HOST_SESSION_H
+#define TS_HOST_SESSION_H
+
+#include "core/provenance.h"
+#include "host/instrument.h"
+#include "host/model.h"
+#include "host/tap.h"
+
+#define TS_MAX_INSTRUMENTS 8
+
+typedef struct ts_attached {
+    const ts_instrument_class *class;
+    void *self;
+    bool gate, off; /* off: refused at start, or finished */
+} ts_attached;
+
+struct ts_session {
+    ts_session_options opts; /* defaults resolved at start; strings copied */
+    ts_model *model;
+    struct llama_context *ctx;
+    struct ggml_threadpool *pool;
+    void (*pool_free)(struct ggml_threadpool *);
+    ts_tap *tap;             /* NULL when nothing is attached: no callback at all */
+    ts_attached attached[TS_MAX_INSTRUMENTS];
+    size_t n_attached;
+    unsigned extra_sites;    /* wanted by a corpus command rather than an instrument */
+    ts_range blocks;
+    bool started, unified, warned_bos;
+    char chat_template[128]; /* what ts_session_chat last applied */
+    bool finished;
+    /* the pass at hand, for the instruments */
+    ts_pass pass;
+};
+
+/* A decode of up to n_batch tokens. The graph's own tokens and positions must be these, in this order. */
+typedef struct ts_decode {
+    const int32_t *tokens, *positions, *seq_ids; /* [n]; seq_ids NULL = all 0 */
+    const int8_t *output;                        /* [n]; NULL = none */
+    size_t n;
+    unsigned wanted;  /* kinds that on_run will read */
+    bool skip_head;   /* nobody needs logits */
+    ts_run_fn on_run; /* nullable */
+    void *user;
+} ts_decode;
+
+int ts_session_decode(ts_session *s, const ts_decode *d, ts_error *err);
+void ts_session_clear(ts_session *s); /* empties the context's memory */
+bool ts_session_stopped(const ts_session *s);
+
+/* Asks for sites outside any instrument; before start. Blocks NULL = all. */
+int ts_session_want(ts_session *s, unsigned kinds, const ts_range *blocks, ts_error *err);
+
+/* Facts for result files; shard hashes are left empty. Freed by ts_provenance_free. */
+int ts_session_provenance(const ts_session *s, ts_provenance *out, ts_error *err);
+void ts_provenance_free(ts_provenance *p);
+/* The tapped sites as a JSON array of {"site","block","tensor","how"}; caller frees. */
+char *ts_session_sites_json(const ts_session *s);
+
+#endif
