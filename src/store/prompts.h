@@ -21,14 +21,16 @@ typedef struct ts_prompt {
 /* JSON Lines when the name ends in .jsonl or .json-lines, else text. `column` NULL = "prompt". "-" is not a
  * file. TS_ERR_IO, TS_ERR_FORMAT. */
 int ts_prompts_open(const char *path, const char *column, ts_prompts **out, ts_error *err);
-/* Next non-empty prompt; *got false at the end. The prompt's memory is valid until the next call. */
+/* Next non-empty prompt; *got false at the end. The prompt's memory is valid until the next call. Empty are: an empty
+ * line, a blank one in JSON Lines, and an empty prompt, messages or token_ids. A label that is a whole number is
+ * given as its digits; keys with the value null count as absent. */
 int ts_prompts_next(ts_prompts *p, const ts_prompt **out, bool *got, ts_error *err);
 int64_t ts_prompts_skipped(const ts_prompts *p); /* empty lines so far */
 int ts_prompts_rewind(ts_prompts *p, ts_error *err);
 void ts_prompts_close(ts_prompts *p);
 
 /* A JSON array of {"role","content"} as one file (run --messages-file); memory in *out freed by
- * ts_messages_free. TS_ERR_FORMAT with line and column. */
+ * ts_messages_free. TS_ERR_FORMAT with line and column, or the message's index. */
 int ts_messages_read(const char *path, ts_prompt **out, ts_error *err);
 void ts_messages_free(ts_prompt *messages);
 

@@ -2,7 +2,7 @@
  * line with none or several of them, wrong types, NUL characters and duplicate keys. */
 #include "store/prompts_json.h"
 
-#include <stdarg.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,14 +50,17 @@ int ts_prompt_check_text(const char *path, int64_t line, const char *bytes, size
 
 static json_t *load(const char *path, int64_t line, const char *json, size_t n, ts_error *err) {
     json_error_t e;
-    json_t *root = json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    json_t *root;
     const char *why = e.text;
     enum json_error_code code;
 
+    errno = 0;
+    root = json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
     if (root)
         return root;
     code = json_error_code(&e);
-    if (code == json_error_out_of_memory || !*e.text) {
+    /* jansson calls some failed allocations an invalid token, but malloc leaves its mark */
+    if (code == json_error_out_of_memory || errno == ENOMEM || !*e.text) {
         ts_fail_nomem(err, path, n);
         return NULL;
     }
@@ -255,7 +258,9 @@ static int read_array(const char *path, const char *bytes, size_t n, ts_json_pro
     rc = read_messages(out->root, &out->prompt, err);
     if (!rc && out->prompt.n_messages == 0)
         rc = ts_fail(err, TS_ERR_FORMAT, "expected at least one message, got an empty array");
-    return at(path, 1, rc, err);
+    if (rc == TS_ERR_FORMAT)
+        ts_error_prefix(err, "%s: ", path);
+    return rc;
 }
 
 int ts_messages_read(const char *path, ts_prompt **out, ts_error *err) {

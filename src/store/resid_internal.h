@@ -43,8 +43,22 @@ struct ts_resid_out {
     ts_resid_state now;
     ts_buf saved;               /* the state of the last checkpoint, without its end */
     ts_buf line;                /* one generation, reused */
+    bool kept;                  /* there is a state file to resume from */
     bool broken;                /* a row was written in part: only the last checkpoint is good */
 };
+
+/* resid_paths.c */
+int ts_resid_paths_init(ts_resid_paths *p, const ts_resid_spec *spec, ts_error *err);
+void ts_resid_paths_free(ts_resid_paths *p);
+/* TS_ERR_ARG naming the first file of a result that is there already. */
+int ts_resid_paths_vacant(const ts_resid_paths *p, ts_error *err);
+/* A process killed between the renames left the finished data under its final name: gives it back its partial one,
+ * after what names it is gone. `finishing` is the length its state told. */
+int ts_resid_paths_recover(const ts_resid_paths *p, uint64_t finishing, bool *recovered, ts_error *err);
+/* Removes OUT.part.*, state first: without it the others mean nothing. */
+void ts_resid_paths_remove_partial(const ts_resid_paths *p);
+/* Removes temporaries that killed processes left; the lock is ours, so they are nobody's. */
+void ts_resid_paths_sweep(const ts_resid_paths *p);
 
 /* resid_state.c */
 int ts_resid_state_init(ts_resid_state *s, int32_t n_layers, ts_error *err);

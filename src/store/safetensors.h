@@ -8,7 +8,7 @@
 #include "core/error.h"
 
 typedef struct ts_st_tensor {
-    char name[64];
+    char name[192];
     char dtype[8];     /* "F32", "I32", "I64", "U8", "F16", "BF16", ... */
     int32_t n_dims;
     int64_t shape[8];

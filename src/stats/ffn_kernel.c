@@ -1,0 +1,260 @@
+/*
+ * AVX-512, AVX2, NEON and plain C versions of the vectorised loops.
+ * Owns the choice at run time; refuses reductions in floating point.
+ */
+#include "stats/ffn_kernel.h"
+
+#include <string.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+#define HAVE_X86 1
+#include <immintrin.h>
+#elif defined(__aarch64__) && defined(__ARM_NEON)
+#define HAVE_NEON 1
+#include <arm_neon.h>
+#endif
+
+#define NONFINITE_BITS 0x7f800000
+
+/* Byte counters are emptied before 256 vectors. */
+enum { MAX_BYTE_ROUNDS = 255 };
+
+/* The loops keep min(bits - 1), in which a zero wraps to the largest value and drops out. */
+typedef struct extremes {
+    uint32_t min_less_1, max;
+} extremes;
+
+/* Finishes a row from value i on, for every version. */
+static inline ts_row scan_from(extremes e, double *mass, uint16_t *bin, const float *value, uint32_t i, uint32_t n)
+{
+    for (; i < n; i++) {
+        uint32_t bits = ts_abs_bits(value + i);
+        uint32_t kept = bits < NONFINITE_BITS ? bits : 0;
+        float magnitude;
+
+        memcpy(&magnitude, &kept, sizeof magnitude);
+        mass[i] += (double)magnitude;
+        bin[i] = (uint16_t)(bits >> TS_HIST_SHIFT);
+        e.min_less_1 = bits - 1 < e.min_less_1 ? bits - 1 : e.min_less_1;
+        e.max = bits > e.max ? bits : e.max;
+    }
+    return (ts_row){ value, bin, n, e.min_less_1 == UINT32_MAX ? UINT32_MAX : e.min_less_1 + 1, e.max };
+}
+
+static inline void count_overlap_from(const uint8_t *a, const uint8_t *b, uint32_t i, uint32_t n,
+                                      uint64_t hits[TS_FFN_N_SETS])
+{
+    uint64_t at[TS_FFN_N_SETS + 1] = { 0 }, sum = 0;
+
+    for (; i < n; i++)
+        at[a[i] > b[i] ? a[i] : b[i]]++;
+    for (int j = 0; j < TS_FFN_N_SETS; j++)
+        hits[j] += sum += at[j];
+}
+
+static ts_row scan_c(double *mass, uint16_t *bin, const float *value, uint32_t n)
+{
+    return scan_from((extremes){ UINT32_MAX, 0 }, mass, bin, value, 0, n);
+}
+
+static void count_overlap_c(const uint8_t *a, const uint8_t *b, uint32_t n, uint64_t hits[TS_FFN_N_SETS])
+{
+    count_overlap_from(a, b, 0, n, hits);
+}
+
+static const ts_ffn_kernel kernel_c = { "c", scan_c, count_overlap_c };
+
+#ifdef HAVE_X86
+
+#define TARGET_AVX512 __attribute__((target("avx512f")))
+#define TARGET_AVX2 __attribute__((target("avx2")))
+
+TARGET_AVX512 static ts_row scan_avx512(double *mass, uint16_t *bin, const float *value, uint32_t n)
+{
+    const __m512i abs_mask = _mm512_set1_epi32(0x7fffffff), limit = _mm512_set1_epi32(NONFINITE_BITS);
+    const __m512i one = _mm512_set1_epi32(1);
+    __m512i low = _mm512_set1_epi32(-1), high = _mm512_setzero_si512();
+    extremes e;
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        __m512i bits = _mm512_and_si512(_mm512_loadu_si512(value + i), abs_mask);
+        __m512i kept = _mm512_maskz_mov_epi32(_mm512_cmplt_epu32_mask(bits, limit), bits);
+        __m512d first = _mm512_cvtps_pd(_mm256_castsi256_ps(_mm512_castsi512_si256(kept)));
+        __m512d second = _mm512_cvtps_pd(_mm256_castsi256_ps(_mm512_extracti64x4_epi64(kept, 1)));
+        __m256i bins = _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, TS_HIST_SHIFT));
+
+        _mm512_storeu_pd(mass + i, _mm512_add_pd(_mm512_loadu_pd(mass + i), first));
+        _mm512_storeu_pd(mass + i + 8, _mm512_add_pd(_mm512_loadu_pd(mass + i + 8), second));
+        _mm256_storeu_si256((__m256i *)(void *)(bin + i), bins);
+        low = _mm512_min_epu32(low, _mm512_sub_epi32(bits, one));
+        high = _mm512_max_epu32(high, bits);
+    }
+    e = (extremes){ _mm512_reduce_min_epu32(low), _mm512_reduce_max_epu32(high) };
+    return scan_from(e, mass, bin, value, i, n);
+}
+
+TARGET_AVX2 static extremes extremes_avx2(__m256i low, __m256i high)
+{
+    uint32_t lane[2][8];
+    extremes e = { UINT32_MAX, 0 };
+
+    memcpy(lane[0], &low, sizeof low);
+    memcpy(lane[1], &high, sizeof high);
+    for (int l = 0; l < 8; l++) {
+        e.min_less_1 = lane[0][l] < e.min_less_1 ? lane[0][l] : e.min_less_1;
+        e.max = lane[1][l] > e.max ? lane[1][l] : e.max;
+    }
+    return e;
+}
+
+TARGET_AVX2 static ts_row scan_avx2(double *mass, uint16_t *bin, const float *value, uint32_t n)
+{
+    const __m256i abs_mask = _mm256_set1_epi32(0x7fffffff), limit = _mm256_set1_epi32(NONFINITE_BITS);
+    const __m256i one = _mm256_set1_epi32(1);
+    __m256i low = _mm256_set1_epi32(-1), high = _mm256_setzero_si256();
+    uint32_t i = 0;
+
+    for (; i + 8 <= n; i += 8) {
+        __m256i bits = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(value + i)), abs_mask);
+        __m256i kept = _mm256_and_si256(bits, _mm256_cmpgt_epi32(limit, bits));
+        __m256d first = _mm256_cvtps_pd(_mm_castsi128_ps(_mm256_castsi256_si128(kept)));
+        __m256d second = _mm256_cvtps_pd(_mm_castsi128_ps(_mm256_extracti128_si256(kept, 1)));
+        __m256i wide = _mm256_srli_epi32(bits, TS_HIST_SHIFT);
+        __m128i bins = _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+
+        _mm256_storeu_pd(mass + i, _mm256_add_pd(_mm256_loadu_pd(mass + i), first));
+        _mm256_storeu_pd(mass + i + 4, _mm256_add_pd(_mm256_loadu_pd(mass + i + 4), second));
+        _mm_storeu_si128((__m128i *)(void *)(bin + i), bins);
+        low = _mm256_min_epu32(low, _mm256_sub_epi32(bits, one));
+        high = _mm256_max_epu32(high, bits);
+    }
+    return scan_from(extremes_avx2(low, high), mass, bin, value, i, n);
+}
+
+TARGET_AVX2 static uint64_t sum_bytes_avx2(__m256i bytes)
+{
+    uint64_t lane[4];
+    __m256i sums = _mm256_sad_epu8(bytes, _mm256_setzero_si256());
+
+    memcpy(lane, &sums, sizeof lane);
+    return lane[0] + lane[1] + lane[2] + lane[3];
+}
+
+TARGET_AVX2 static void count_overlap_avx2(const uint8_t *a, const uint8_t *b, uint32_t n,
+                                           uint64_t hits[TS_FFN_N_SETS])
+{
+    uint32_t i = 0;
+
+    while (i + 32 <= n) {
+        __m256i count[TS_FFN_N_SETS];
+
+        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
+            count[j] = _mm256_setzero_si256();
+        for (int round = 0; round < MAX_BYTE_ROUNDS && i + 32 <= n; round++, i += 32) {
+            __m256i level = _mm256_max_epu8(_mm256_loadu_si256((const __m256i *)(const void *)(a + i)),
+                                            _mm256_loadu_si256((const __m256i *)(const void *)(b + i)));
+
+            TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
+                count[j] = _mm256_sub_epi8(count[j], _mm256_cmpgt_epi8(_mm256_set1_epi8((char)(j + 1)), level));
+        }
+        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
+            hits[j] += sum_bytes_avx2(count[j]);
+    }
+    count_overlap_from(a, b, i, n, hits);
+}
+
+static const ts_ffn_kernel kernel_avx512 = { "avx512", scan_avx512, count_overlap_avx2 };
+static const ts_ffn_kernel kernel_avx2 = { "avx2", scan_avx2, count_overlap_avx2 };
+
+const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n)
+{
+    static const ts_ffn_kernel *const all[] = { &kernel_avx512, &kernel_avx2, &kernel_c };
+    size_t first = 2;
+
+    if (__builtin_cpu_supports("avx2")) {
+        first = 1;
+        if (__builtin_cpu_supports("avx512f"))
+            first = 0;
+    }
+    *n = sizeof all / sizeof *all - first;
+    return all + first;
+}
+
+#elif defined(HAVE_NEON)
+
+static ts_row scan_neon(double *mass, uint16_t *bin, const float *value, uint32_t n)
+{
+    const uint32x4_t abs_mask = vdupq_n_u32(0x7fffffff), limit = vdupq_n_u32(NONFINITE_BITS), one = vdupq_n_u32(1);
+    uint32x4_t low = vdupq_n_u32(UINT32_MAX), high = vdupq_n_u32(0);
+    extremes e;
+    uint32_t i = 0;
+
+    for (; i + 4 <= n; i += 4) {
+        uint32x4_t bits = vandq_u32(vreinterpretq_u32_f32(vld1q_f32(value + i)), abs_mask);
+        float32x4_t kept = vreinterpretq_f32_u32(vandq_u32(bits, vcltq_u32(bits, limit)));
+
+        vst1q_f64(mass + i, vaddq_f64(vld1q_f64(mass + i), vcvt_f64_f32(vget_low_f32(kept))));
+        vst1q_f64(mass + i + 2, vaddq_f64(vld1q_f64(mass + i + 2), vcvt_high_f64_f32(kept)));
+        vst1_u16(bin + i, vmovn_u32(vshrq_n_u32(bits, TS_HIST_SHIFT)));
+        low = vminq_u32(low, vsubq_u32(bits, one));
+        high = vmaxq_u32(high, bits);
+    }
+    e = (extremes){ vminvq_u32(low), vmaxvq_u32(high) };
+    return scan_from(e, mass, bin, value, i, n);
+}
+
+static void count_overlap_neon(const uint8_t *a, const uint8_t *b, uint32_t n, uint64_t hits[TS_FFN_N_SETS])
+{
+    uint32_t i = 0;
+
+    while (i + 16 <= n) {
+        uint8x16_t count[TS_FFN_N_SETS];
+
+        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
+            count[j] = vdupq_n_u8(0);
+        for (int round = 0; round < MAX_BYTE_ROUNDS && i + 16 <= n; round++, i += 16) {
+            uint8x16_t level = vmaxq_u8(vld1q_u8(a + i), vld1q_u8(b + i));
+
+            TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
+                count[j] = vsubq_u8(count[j], vcleq_u8(level, vdupq_n_u8((uint8_t)j)));
+        }
+        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
+            hits[j] += vaddlvq_u8(count[j]);
+    }
+    count_overlap_from(a, b, i, n, hits);
+}
+
+static const ts_ffn_kernel kernel_neon = { "neon", scan_neon, count_overlap_neon };
+
+const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n)
+{
+    static const ts_ffn_kernel *const all[] = { &kernel_neon, &kernel_c };
+
+    *n = sizeof all / sizeof *all;
+    return all;
+}
+
+#else
+
+const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n)
+{
+    static const ts_ffn_kernel *const all[] = { &kernel_c };
+
+    *n = 1;
+    return all;
+}
+
+#endif
+
+const ts_ffn_kernel *ts_ffn_kernel_find(const char *name)
+{
+    size_t n;
+    const ts_ffn_kernel *const *all = ts_ffn_kernels(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        if (name == NULL || strcmp(all[i]->name, name) == 0)
+            return all[i];
+    }
+    return NULL;
+}

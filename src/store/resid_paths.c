@@ -1,0 +1,134 @@
+/* Owns the names of a capture's files: which they are, which are in the way, which a killed process left. Refuses
+ * names that coincide and, for the pair, those its header could not spell. */
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700
+#endif
+#include "store/resid_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/fault.h"
+#include "core/mem.h"
+#include "core/utf8.h"
+
+static char *join(const char *path, const char *suffix) {
+    size_t n = strlen(path), m = strlen(suffix) + 1;
+    char *out = ts_malloc(n + m);
+    if (out == NULL)
+        return NULL;
+    memcpy(out, path, n);
+    memcpy(out + n, suffix, m);
+    return out;
+}
+
+void ts_resid_paths_free(ts_resid_paths *p) {
+    ts_free(p->out);
+    ts_free(p->data);
+    ts_free(p->meta);
+    ts_free(p->part);
+    ts_free(p->gen);
+    ts_free(p->state);
+    *p = (ts_resid_paths){0};
+}
+
+/* The pair's three files must be three, and its header must be able to name the data. */
+static int check_pair(const ts_resid_paths *p, ts_error *err) {
+    const char *base = ts_path_base(p->data);
+    if (strcmp(p->out, p->data) == 0 || ts_file_same(p->out, p->data))
+        return ts_fail(err, TS_ERR_ARG,
+                       "'%s' would be both header and data file; name the header .json", p->out);
+    if (strcmp(p->out, p->meta) == 0 || ts_file_same(p->out, p->meta) ||
+        ts_file_same(p->data, p->meta))
+        return ts_fail(err, TS_ERR_ARG,
+                       "'%s' would be both header and meta data; name the header .json", p->out);
+    if (ts_utf8_valid(base, strlen(base)) != strlen(base))
+        return ts_fail(err, TS_ERR_ARG, "'%s' is not valid UTF-8: the header could not name '%s'",
+                       p->out, base);
+    return ts_file_check_target(p->meta, err);
+}
+
+int ts_resid_paths_init(ts_resid_paths *p, const ts_resid_spec *spec, ts_error *err) {
+    bool pair = spec->format == TS_CAPTURE_F32;
+    *p = (ts_resid_paths){.out = ts_strdup(spec->path)};
+    p->data = pair ? ts_path_with_extension(spec->path, "f32") : ts_strdup(spec->path);
+    p->meta = pair ? ts_path_with_extension(spec->path, "meta") : NULL;
+    p->part = join(spec->path, ".part");
+    p->gen = join(spec->path, ".part.gen");
+    p->state = join(spec->path, ".part.state");
+    if (!p->out || !p->data || (pair && !p->meta) || !p->part || !p->gen || !p->state)
+        return ts_fail_nomem(err, "paths", strlen(spec->path));
+    int rc = ts_file_check_target(p->out, err);
+    if (rc == TS_OK)
+        rc = ts_file_check_target(p->data, err);
+    return rc == TS_OK && pair ? check_pair(p, err) : rc;
+}
+
+int ts_resid_paths_vacant(const ts_resid_paths *p, ts_error *err) {
+    const char *const files[] = {p->out, p->data, p->meta};
+    struct stat st;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] != NULL && lstat(files[i], &st) == 0)
+            return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it",
+                           files[i]);
+    return TS_OK;
+}
+
+static int remove_file(const char *path, ts_error *err) {
+    if (path != NULL && unlink(path) != 0 && errno != ENOENT)
+        return ts_fail_errno(err, TS_ERR_IO, "cannot remove '%s'", path);
+    return TS_OK;
+}
+
+int ts_resid_paths_recover(const ts_resid_paths *p, uint64_t finishing, bool *recovered,
+                           ts_error *err) {
+    struct stat st;
+    int rc = TS_OK;
+    *recovered = false;
+    if (finishing == 0 || lstat(p->part, &st) == 0)
+        return TS_OK;
+    if (lstat(p->data, &st) != 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != finishing)
+        return TS_OK;
+    if (p->meta != NULL) {
+        rc = remove_file(p->out, err);
+        if (rc == TS_OK)
+            rc = remove_file(p->meta, err);
+    }
+    if (rc == TS_OK && ts_sys_rename(p->data, p->part) != 0)
+        rc = ts_fail_errno(err, TS_ERR_IO, "cannot rename '%s' to '%s'", p->data, p->part);
+    *recovered = rc == TS_OK;
+    return rc;
+}
+
+void ts_resid_paths_remove_partial(const ts_resid_paths *p) {
+    unlink(p->state);
+    unlink(p->gen);
+    unlink(p->part);
+}
+
+/* "<base>.tmp-<digits and dashes>" */
+static bool is_temporary(const char *name, const char *base) {
+    size_t n = strlen(base);
+    if (strncmp(name, base, n) != 0 || strncmp(name + n, ".tmp-", 5) != 0)
+        return false;
+    const char *rest = name + n + 5;
+    return *rest != '\0' && rest[strspn(rest, "0123456789-")] == '\0';
+}
+
+void ts_resid_paths_sweep(const ts_resid_paths *p) {
+    const char *const files[] = {p->out, p->data, p->meta, p->state};
+    size_t n = (size_t)(ts_path_base(p->out) - p->out);
+    char *folder = n ? ts_strndup(p->out, n) : ts_strdup("./");
+    DIR *d = folder ? opendir(folder) : NULL;
+    const struct dirent *e;
+    while (d != NULL && (e = readdir(d)) != NULL)
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+            if (files[i] != NULL && is_temporary(e->d_name, ts_path_base(files[i])))
+                (void)unlinkat(dirfd(d), e->d_name, 0);
+    if (d != NULL)
+        closedir(d);
+    ts_free(folder);
+}
