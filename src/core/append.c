@@ -1,5 +1,5 @@
-/* Owns files that grow over a long run (file.h). Refuses to continue a file shorter than what it should hold; never
- * deletes a partial file that could not be committed. */
+/* Owns files that grow over a long run (file.h). Refuses to continue a file shorter than what it
+ * should hold; never deletes a partial file that could not be committed. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -26,7 +26,8 @@ static int cut_to(int fd, const char *path, uint64_t length, ts_error *err) {
     if (fstat(fd, &st))
         return ts_fail_errno(err, TS_ERR_IO, "cannot open '%s'", path);
     if ((uint64_t)st.st_size < length)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s' is too short: expected at least %llu bytes, got %llu", path,
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "'%s' is too short: expected at least %llu bytes, got %llu", path,
                        (unsigned long long)length, (unsigned long long)st.st_size);
     if ((uint64_t)st.st_size > length && ts_sys_ftruncate(fd, length))
         return ts_fail_errno(err, TS_ERR_IO, "cannot cut '%s' to %llu bytes", path,
@@ -49,7 +50,8 @@ int ts_append_open(const char *path, uint64_t length, ts_append **out, ts_error 
     if (rc)
         goto cleanup;
     a = ts_calloc(1, sizeof *a);
-    rc = a ? ts_writer_start(&a->writer, fd, path, length, err) : ts_fail_nomem(err, path, sizeof *a);
+    rc = a ? ts_writer_start(&a->writer, fd, path, length, err)
+           : ts_fail_nomem(err, path, sizeof *a);
     if (rc)
         goto cleanup;
     *out = a;
@@ -75,7 +77,9 @@ int ts_append_sync(ts_append *a, ts_error *err) {
     return rc;
 }
 
-uint64_t ts_append_length(const ts_append *a) { return a->writer.flushed + a->writer.used; }
+uint64_t ts_append_length(const ts_append *a) {
+    return a->writer.flushed + a->writer.used;
+}
 
 int ts_append_write_at(ts_append *a, uint64_t offset, const void *bytes, size_t n, ts_error *err) {
     return ts_writer_put_at(&a->writer, offset, bytes, n, err);
@@ -94,7 +98,8 @@ static int copy_rest(const ts_writer *from, ts_file *to, ts_error *err) {
     return rc;
 }
 
-/* The target lies on another file system, reached by a link: a copy takes the place of the rename. */
+/* The target lies on another file system, reached by a link: a copy takes the place of the rename.
+ */
 static int copy_over(const ts_writer *from, const char *target, ts_error *err) {
     ts_file *to;
     int rc = ts_file_create(target, &to, err);

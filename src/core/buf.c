@@ -1,4 +1,5 @@
-/* Owns growth of a byte buffer and JSON string escaping. Refuses nothing but memory it cannot get, once and for all. */
+/* Owns growth of a byte buffer and JSON string escaping. Refuses nothing but memory it cannot get,
+ * once and for all. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -44,7 +45,9 @@ void ts_buf_add(ts_buf *b, const void *bytes, size_t n) {
     b->data[b->length] = '\0';
 }
 
-void ts_buf_text(ts_buf *b, const char *text) { ts_buf_add(b, text, strlen(text)); }
+void ts_buf_text(ts_buf *b, const char *text) {
+    ts_buf_add(b, text, strlen(text));
+}
 
 void ts_buf_printf(ts_buf *b, const char *fmt, ...) {
     ts_locale_c l = ts_locale_c_enter();
@@ -66,7 +69,8 @@ void ts_buf_printf(ts_buf *b, const char *fmt, ...) {
 }
 
 static void add_escape(ts_buf *b, unsigned char c) {
-    static const char short_form[] = "\"\"\\\\\bb\ff\nn\rr\tt"; /* byte, letter after the backslash */
+    static const char short_form[] =
+        "\"\"\\\\\bb\ff\nn\rr\tt"; /* byte, letter after the backslash */
 
     for (size_t i = 0; i + 1 < sizeof short_form; i += 2) {
         if (c == (unsigned char)short_form[i]) {

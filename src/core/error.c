@@ -1,5 +1,5 @@
-/* Owns the wording of a ts_error: one line of valid UTF-8 without control characters, the reason kept when the text is
- * too long. Refuses option structs this version does not know. */
+/* Owns the wording of a ts_error: one line of valid UTF-8 without control characters, the reason
+ * kept when the text is too long. Refuses option structs this version does not know. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -15,7 +15,8 @@
 
 enum { MESSAGE_SIZE = sizeof((ts_error *)NULL)->message };
 
-/* Names and file contents come from strangers: nothing of them may break the line or steer a terminal. */
+/* Names and file contents come from strangers: nothing of them may break the line or steer a
+ * terminal. */
 static void make_one_line(char *text) {
     size_t n = strlen(text), bad;
 
@@ -31,8 +32,8 @@ static void mark_cut(char *text, size_t size) {
     memcpy(text + ts_utf8_complete(text, size - 4), "...", 4);
 }
 
-static void fill(ts_error *err, int code, int64_t position, const char *reason, const char *fmt, va_list args)
-    TS_PRINTF(5, 0);
+static void fill(ts_error *err, int code, int64_t position, const char *reason, const char *fmt,
+                 va_list args) TS_PRINTF(5, 0);
 
 static void fill(ts_error *err, int code, int64_t position, const char *reason, const char *fmt,
                  va_list args) {
@@ -117,12 +118,13 @@ int ts_options_check(const void *opts, size_t known, const char *what, ts_error 
         return ts_fail(err, TS_ERR_ARG, "%s: expected options, got NULL", what);
     memcpy(&size, opts, sizeof size);
     if (size < known)
-        return ts_fail(err, TS_ERR_ARG, "%s: expected an option struct of at least %zu bytes, got size %zu",
-                       what, known, size);
+        return ts_fail(err, TS_ERR_ARG,
+                       "%s: expected an option struct of at least %zu bytes, got size %zu", what,
+                       known, size);
     for (size_t i = known; i < size; i++)
         if (bytes[i])
             return ts_fail(err, TS_ERR_ARG,
-                           "%s: byte %zu of the option struct is set, this version knows %zu bytes", what,
-                           i, known);
+                           "%s: byte %zu of the option struct is set, this version knows %zu bytes",
+                           what, i, known);
     return TS_OK;
 }

@@ -1,4 +1,5 @@
-/* Owns the counted system calls (fault.h) and, in fault builds, the counter. Refuses to know what a file means. */
+/* Owns the counted system calls (fault.h) and, in fault builds, the counter. Refuses to know what a
+ * file means. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -44,7 +45,9 @@ void ts_fault_arm(long at) {
     atomic_store(&fault_calls, 0);
 }
 
-long ts_fault_count(void) { return atomic_load(&fault_calls); }
+long ts_fault_count(void) {
+    return atomic_load(&fault_calls);
+}
 #endif
 
 int ts_sys_open(const char *path, int flags, mode_t mode) {

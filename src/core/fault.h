@@ -1,6 +1,7 @@
-/* The one gate for what can fail from outside: allocations (counted in mem.c) and the system calls that make a
- * file. Compiled with TS_FAULT_INJECTION, the call whose number is TS_FAULT_AT (environment, from 1) fails
- * once; without it there is no counter and no hook. Refuses to retry anything but EINTR. */
+/* The one gate for what can fail from outside: allocations (counted in mem.c) and the system calls
+ * that make a file. Compiled with TS_FAULT_INJECTION, the call whose number is TS_FAULT_AT
+ * (environment, from 1) fails once; without it there is no counter and no hook. Refuses to retry
+ * anything but EINTR. */
 #ifndef TS_CORE_FAULT_H
 #define TS_CORE_FAULT_H
 
@@ -10,7 +11,8 @@
 #include <sys/types.h>
 
 #ifdef TS_FAULT_INJECTION
-/* Counts one call; true, with errno = error_number, when it is the one that has to fail. Thread-safe. */
+/* Counts one call; true, with errno = error_number, when it is the one that has to fail.
+ * Thread-safe. */
 bool ts_fault_hit(int error_number);
 /* Starts counting anew; call number `at` fails, 0 = none. Overrules the environment. */
 void ts_fault_arm(long at);

@@ -1,5 +1,5 @@
-/* Owns whole files: made beside their target and renamed onto it, or read into memory. Refuses to leave a temporary or a
- * half-written target behind, and to read what is not a regular file. */
+/* Owns whole files: made beside their target and renamed onto it, or read into memory. Refuses to
+ * leave a temporary or a half-written target behind, and to read what is not a regular file. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -21,8 +21,8 @@ struct ts_file {
     char *temporary; /* in the folder of target */
 };
 
-/* Creates a temporary that nobody else has: O_EXCL decides between threads, processes and containers alike. A
- * long base name is cut so that the suffix fits. */
+/* Creates a temporary that nobody else has: O_EXCL decides between threads, processes and
+ * containers alike. A long base name is cut so that the suffix fits. */
 static int create_temporary(ts_file *f, ts_error *err) {
     enum { MAX_BASE = 200, SUFFIX = 48, TRIES = 10000 };
     size_t folder = (size_t)(ts_path_base(f->target) - f->target), keep = strlen(f->target);
@@ -34,7 +34,8 @@ static int create_temporary(ts_file *f, ts_error *err) {
     if (!f->temporary)
         return ts_fail_nomem(err, "a path", keep + SUFFIX);
     for (int i = 0; fd < 0 && i < TRIES; i++) {
-        snprintf(f->temporary, keep + SUFFIX, "%.*s.tmp-%ld-%d", (int)keep, f->target, (long)getpid(), i);
+        snprintf(f->temporary, keep + SUFFIX, "%.*s.tmp-%ld-%d", (int)keep, f->target,
+                 (long)getpid(), i);
         fd = ts_sys_open(f->temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
         if (fd < 0 && errno != EEXIST)
             break;
@@ -143,9 +144,10 @@ int ts_file_open_read(const char *path, int *fd, uint64_t *size, ts_error *err) 
     return TS_OK;
 }
 
-/* Reads to the end; the size seen before is a hint only, the file may have changed. One byte over `max` is asked for
- * to see that there is more. */
-static int read_all(int fd, const char *path, size_t max, size_t hint, char **bytes, size_t *n, ts_error *err) {
+/* Reads to the end; the size seen before is a hint only, the file may have changed. One byte over
+ * `max` is asked for to see that there is more. */
+static int read_all(int fd, const char *path, size_t max, size_t hint, char **bytes, size_t *n,
+                    ts_error *err) {
     size_t capacity = (hint < max ? hint : max) + 2;
 
     for (*n = 0;; capacity *= 2) {
@@ -161,8 +163,8 @@ static int read_all(int fd, const char *path, size_t max, size_t hint, char **by
                 return ts_fail_errno(err, TS_ERR_IO, "cannot read '%s'", path);
             *n += (size_t)got;
             if (*n > max)
-                return ts_fail(err, TS_ERR_FORMAT, "'%s' is too large: expected at most %zu bytes", path,
-                               max);
+                return ts_fail(err, TS_ERR_FORMAT, "'%s' is too large: expected at most %zu bytes",
+                               path, max);
         } while (got > 0 && *n < capacity - 1);
         if (got == 0) {
             (*bytes)[*n] = '\0';
@@ -180,8 +182,8 @@ int ts_file_get(const char *path, size_t max, char **bytes, size_t *n, ts_error 
     if (rc)
         return rc;
     if (size > max)
-        rc = ts_fail(err, TS_ERR_FORMAT, "'%s' is too large: expected at most %zu bytes, got %llu", path, max,
-                     (unsigned long long)size);
+        rc = ts_fail(err, TS_ERR_FORMAT, "'%s' is too large: expected at most %zu bytes, got %llu",
+                     path, max, (unsigned long long)size);
     else
         rc = read_all(fd, path, max, (size_t)size, bytes, n, err);
     close(fd);

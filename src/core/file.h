@@ -12,8 +12,8 @@
 
 typedef struct ts_file ts_file;
 
-/* Opens `<path>.tmp-<pid>-<n>` (n: the first that is free) for writing. A link to a file is followed. TS_ERR_IO with path
- * and reason. */
+/* Opens `<path>.tmp-<pid>-<n>` (n: the first that is free) for writing. A link to a file is followed. TS_ERR_IO
+ * with path and reason. */
 int ts_file_create(const char *path, ts_file **out, ts_error *err);
 int ts_file_write(ts_file *f, const void *bytes, size_t n, ts_error *err);
 /* Flush, fsync, rename to the final path, fsync of the folder; frees `f` whatever happens, and removes the

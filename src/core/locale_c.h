@@ -1,5 +1,6 @@
-/* Numbers in files, messages and options are written and read with a point, whatever locale the host program has
- * set: the calling thread wears the C locale between enter and leave. Refuses to touch other threads. */
+/* Numbers in files, messages and options are written and read with a point, whatever locale the
+ * host program has set: the calling thread wears the C locale between enter and leave. Refuses to
+ * touch other threads. */
 #ifndef TS_CORE_LOCALE_C_H
 #define TS_CORE_LOCALE_C_H
 

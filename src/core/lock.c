@@ -1,4 +1,5 @@
-/* Owns the one-writer rule: an advisory lock on `<path>.lock`, one per real file. Refuses to wait. */
+/* Owns the one-writer rule: an advisory lock on `<path>.lock`, one per real file. Refuses to wait.
+ */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -19,12 +20,13 @@ struct ts_lock {
     char *name;
 };
 
-/* Is the file we locked still the one under that name? The holder before us may have removed it in between. */
+/* Is the file we locked still the one under that name? The holder before us may have removed it in
+ * between. */
 static bool still_named(const ts_lock *l) {
     struct stat by_fd, by_name;
 
-    return fstat(l->fd, &by_fd) == 0 && stat(l->name, &by_name) == 0 && by_fd.st_dev == by_name.st_dev &&
-           by_fd.st_ino == by_name.st_ino;
+    return fstat(l->fd, &by_fd) == 0 && stat(l->name, &by_name) == 0 &&
+           by_fd.st_dev == by_name.st_dev && by_fd.st_ino == by_name.st_ino;
 }
 
 static int lock_file(ts_lock *l, const char *path, ts_error *err) {

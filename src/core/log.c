@@ -1,5 +1,5 @@
-/* Owns the process-wide log receiver and the joining of the engine's line pieces. Refuses to print by itself, and lines
- * without end: what exceeds LINE_SIZE is cut. */
+/* Owns the process-wide log receiver and the joining of the engine's line pieces. Refuses to print
+ * by itself, and lines without end: what exceeds LINE_SIZE is cut. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif

@@ -1,4 +1,5 @@
-/* Owns every allocation of the library. Refuses products that overflow and sizes no object can have. */
+/* Owns every allocation of the library. Refuses products that overflow and sizes no object can
+ * have. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -21,7 +22,9 @@ static bool refused(size_t n, size_t bytes) {
     return ts_fault_hit(ENOMEM);
 }
 
-void *ts_malloc(size_t bytes) { return refused(1, bytes) ? NULL : malloc(bytes ? bytes : 1); }
+void *ts_malloc(size_t bytes) {
+    return refused(1, bytes) ? NULL : malloc(bytes ? bytes : 1);
+}
 
 void *ts_calloc(size_t n, size_t bytes) {
     if (refused(n, bytes))
@@ -46,6 +49,10 @@ char *ts_strndup(const char *text, size_t n) {
     return copy;
 }
 
-char *ts_strdup(const char *text) { return ts_strndup(text, strlen(text)); }
+char *ts_strdup(const char *text) {
+    return ts_strndup(text, strlen(text));
+}
 
-void ts_free(void *memory) { free(memory); }
+void ts_free(void *memory) {
+    free(memory);
+}

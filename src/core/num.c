@@ -1,5 +1,6 @@
-/* Owns reading numbers, ranges and positions from option texts. Refuses anything but plain decimal digits with an
- * optional minus (and, for reals, a point and an exponent), whatever the locale; never a part of the text. */
+/* Owns reading numbers, ranges and positions from option texts. Refuses anything but plain decimal
+ * digits with an optional minus (and, for reals, a point and an exponent), whatever the locale;
+ * never a part of the text. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -15,7 +16,9 @@
 
 #define GOT "got '%.200s'"
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
 
 /* Moves *p over a whole number and returns true, or false when there is none or it overflows. */
 static bool scan_i64(const char **p, int64_t *out) {
@@ -48,7 +51,8 @@ static bool scan_i32(const char **p, int32_t *out) {
     return true;
 }
 
-int ts_parse_i64(const char *name, const char *text, int64_t min, int64_t max, int64_t *out, ts_error *err) {
+int ts_parse_i64(const char *name, const char *text, int64_t min, int64_t max, int64_t *out,
+                 ts_error *err) {
     const char *p = text ? text : "";
     int64_t value;
 
@@ -95,7 +99,8 @@ static double to_double(const char *text) {
     return value;
 }
 
-int ts_parse_f64(const char *name, const char *text, double min, double max, double *out, ts_error *err) {
+int ts_parse_f64(const char *name, const char *text, double min, double max, double *out,
+                 ts_error *err) {
     text = text ? text : "";
     if (is_decimal(text)) {
         double value = to_double(text);
@@ -106,11 +111,14 @@ int ts_parse_f64(const char *name, const char *text, double min, double max, dou
         }
     }
     if (max < DBL_MAX && min > -DBL_MAX)
-        return ts_fail(err, TS_ERR_ARG, "%s: expected a number from %g to %g, " GOT, name, min, max, text);
+        return ts_fail(err, TS_ERR_ARG, "%s: expected a number from %g to %g, " GOT, name, min, max,
+                       text);
     if (max < DBL_MAX)
-        return ts_fail(err, TS_ERR_ARG, "%s: expected a number of at most %g, " GOT, name, max, text);
+        return ts_fail(err, TS_ERR_ARG, "%s: expected a number of at most %g, " GOT, name, max,
+                       text);
     if (min > -DBL_MAX)
-        return ts_fail(err, TS_ERR_ARG, "%s: expected a number of at least %g, " GOT, name, min, text);
+        return ts_fail(err, TS_ERR_ARG, "%s: expected a number of at least %g, " GOT, name, min,
+                       text);
     return ts_fail(err, TS_ERR_ARG, "%s: expected a finite number, " GOT, name, text);
 }
 
@@ -134,11 +142,11 @@ int ts_parse_range(const char *name, const char *text, ts_range *out, ts_error *
 
     text = text ? text : "";
     if (!scan_pair(text, &range.first, &range.last) || strchr(text, '-'))
-        return ts_fail(err, TS_ERR_ARG, "%s: expected a block or a range of blocks such as 0:29, " GOT, name,
-                       text);
+        return ts_fail(err, TS_ERR_ARG,
+                       "%s: expected a block or a range of blocks such as 0:29, " GOT, name, text);
     if (range.first > range.last)
-        return ts_fail(err, TS_ERR_ARG, "%s: first block %d is after last block %d", name, (int)range.first,
-                       (int)range.last);
+        return ts_fail(err, TS_ERR_ARG, "%s: first block %d is after last block %d", name,
+                       (int)range.first, (int)range.last);
     *out = range;
     return TS_OK;
 }
@@ -147,7 +155,8 @@ int ts_parse_positions(const char *name, const char *text, ts_positions *out, ts
     static const struct {
         const char *word;
         enum ts_positions_kind kind;
-    } words[] = {{"last", TS_POSITIONS_LAST}, {"all", TS_POSITIONS_ALL}, {"mean", TS_POSITIONS_MEAN}};
+    } words[] = {
+        {"last", TS_POSITIONS_LAST}, {"all", TS_POSITIONS_ALL}, {"mean", TS_POSITIONS_MEAN}};
     ts_positions positions = {.kind = TS_POSITIONS_RANGE};
 
     text = text ? text : "";
@@ -158,9 +167,10 @@ int ts_parse_positions(const char *name, const char *text, ts_positions *out, ts
         }
     }
     if (!scan_pair(text, &positions.first, &positions.last))
-        return ts_fail(err, TS_ERR_ARG,
-                       "%s: expected last, all, mean, a position or a range such as 0:7 or -4:-1, " GOT, name,
-                       text);
+        return ts_fail(
+            err, TS_ERR_ARG,
+            "%s: expected last, all, mean, a position or a range such as 0:7 or -4:-1, " GOT, name,
+            text);
     /* ends of unlike sign can only be compared once the prompt's length is known */
     if ((positions.first < 0) == (positions.last < 0) && positions.first > positions.last)
         return ts_fail(err, TS_ERR_ARG, "%s: first position %d is after last position %d", name,

@@ -9,7 +9,8 @@
 
 #include "core/mem.h"
 
-/* The last dot of a name, or NULL where Rust's Path sees no extension: no dot, a leading one only, "..". */
+/* The last dot of a name, or NULL where Rust's Path sees no extension: no dot, a leading one only,
+ * "..". */
 static const char *last_dot(const char *name, size_t length) {
     if (length == 2 && name[0] == '.' && name[1] == '.')
         return NULL;
@@ -58,5 +59,6 @@ bool ts_path_has_extension(const char *path, const char *extension) {
 bool ts_file_same(const char *a, const char *b) {
     struct stat sa, sb;
 
-    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+           sa.st_ino == sb.st_ino;
 }

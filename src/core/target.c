@@ -1,5 +1,5 @@
-/* Owns the checks before a result is computed: can it be put where it is wanted. Refuses folders, special files, dangling
- * links, missing or read-only folders, each by name. */
+/* Owns the checks before a result is computed: can it be put where it is wanted. Refuses folders,
+ * special files, dangling links, missing or read-only folders, each by name. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -57,7 +57,8 @@ static int check_folder(const char *path, ts_error *err) {
 }
 
 /* `real` becomes the path without links. */
-static int check_existing(const char *path, const struct stat *st, char real[PATH_MAX], ts_error *err) {
+static int check_existing(const char *path, const struct stat *st, char real[PATH_MAX],
+                          ts_error *err) {
     if (!S_ISREG(st->st_mode))
         return ts_fail(err, TS_ERR_IO, "cannot write '%s': expected a regular file, it is %s", path,
                        ts_file_kind(st));
@@ -73,9 +74,11 @@ static int check_new(const char *path, ts_error *err) {
     if (!*path)
         return ts_fail(err, TS_ERR_IO, "cannot write '': the path is empty");
     if (lstat(path, &st) == 0)
-        return ts_fail(err, TS_ERR_IO, "cannot write '%s': it is a link to a file that does not exist", path);
+        return ts_fail(err, TS_ERR_IO,
+                       "cannot write '%s': it is a link to a file that does not exist", path);
     if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
-        return ts_fail(err, TS_ERR_IO, "cannot write '%s': expected the name of a file, got that of a folder",
+        return ts_fail(err, TS_ERR_IO,
+                       "cannot write '%s': expected the name of a file, got that of a folder",
                        path);
     return TS_OK;
 }

@@ -1,12 +1,15 @@
-/* Owns the question whether bytes are UTF-8 (RFC 3629). Refuses surrogates, overlong forms, values past U+10FFFF. */
+/* Owns the question whether bytes are UTF-8 (RFC 3629). Refuses surrogates, overlong forms, values
+ * past U+10FFFF. */
 #include "core/utf8.h"
 
 #include <stdint.h>
 #include <string.h>
 
-/* Length of the character at p, 0 when invalid; -1 when it is right so far and ends before it is whole. n >= 1. */
+/* Length of the character at p, 0 when invalid; -1 when it is right so far and ends before it is
+ * whole. n >= 1. */
 static int sequence(const unsigned char *p, size_t n) {
-    unsigned char low = 0x80, high = 0xbf; /* of the second byte: closes the overlong and surrogate gaps */
+    unsigned char low = 0x80,
+                  high = 0xbf; /* of the second byte: closes the overlong and surrogate gaps */
     int length;
 
     if (p[0] < 0x80)

@@ -156,8 +156,6 @@ static uint64_t take_nonfinite(ts_row_hist *rh)
 void ts_row_hist_fill(ts_row_hist *rh, ts_hist *total, const ts_row *row)
 {
     int nonfinite = row->max_bits >= NONFINITE_BITS;
-    int highest = nonfinite ? TS_HIST_N_OCTAVES - 1 : (int)(row->max_bits >> 23);
-    int lowest = row->min_bits >= NONFINITE_BITS ? TS_HIST_N_OCTAVES : (int)(row->min_bits >> 23);
     uint64_t in_bin_0;
     uint32_t i = 0;
 
@@ -172,9 +170,11 @@ void ts_row_hist_fill(ts_row_hist *rh, ts_hist *total, const ts_row *row)
     rh->n_zero = (in_bin_0 & SUM_MASK) == 0 ? ts_cell_count(in_bin_0) : count_zeros(row);
     rh->n_nonfinite = nonfinite ? take_nonfinite(rh) : 0;
     rh->n_octaves = 0;
-    for (int octave = highest; octave >= lowest; octave--)
+    rh->highest = nonfinite ? TS_HIST_N_OCTAVES - 1 : (int)(row->max_bits >> 23);
+    rh->lowest = row->min_bits >= NONFINITE_BITS ? rh->highest + 1 : (int)(row->min_bits >> 23);
+    for (int octave = rh->highest; octave >= rh->lowest; octave--)
         close_octave(rh, total, octave);
-    if (lowest > 0 && rh->n_zero > 0)
+    if (rh->lowest > 0 && rh->n_zero > 0)
         close_octave(rh, total, 0);
     total->count[0] -= rh->n_zero;
     total->n_zero += rh->n_zero;
@@ -183,8 +183,10 @@ void ts_row_hist_fill(ts_row_hist *rh, ts_hist *total, const ts_row *row)
 
 void ts_row_hist_clear(ts_row_hist *rh)
 {
-    for (int i = 0; i < rh->n_octaves; i++)
-        memset(rh->cell[0] + rh->octave[i] * TS_HIST_STEPS, 0, TS_HIST_STEPS * sizeof(uint64_t));
+    size_t n = (size_t)(rh->highest - rh->lowest + 1) * TS_HIST_STEPS;
+
+    memset(rh->cell[0] + rh->lowest * TS_HIST_STEPS, 0, n * sizeof(uint64_t));
+    rh->cell[0][0] = 0;
     rh->n_octaves = 0;
 }
 

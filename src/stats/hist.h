@@ -84,6 +84,7 @@ typedef struct ts_row_hist {
     uint64_t octave_cell[TS_HIST_N_OCTAVES];  /* sums of the octaves listed below; the row's zeros are in octave 0 */
     int octave[TS_HIST_N_OCTAVES];            /* the octaves that hold values, from the largest down */
     int n_octaves;
+    int lowest, highest;                      /* octaves of the smallest and largest non-zero value */
     uint64_t n_zero;
     uint64_t n_nonfinite;
 } ts_row_hist;

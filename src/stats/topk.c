@@ -90,30 +90,37 @@ static int plan_bins(ts_topk *t, const ts_row_hist *rh, const cut *cuts, int n_s
     return n_groups;
 }
 
-/* Gives every value the level of its bin; returns the number of undecided ones, listed by index. */
-static uint32_t apply_plan(ts_topk *t, const ts_row *row, uint8_t *restrict level)
+/* Eight levels in one word, the first in its lowest byte; compilers make one load each and one store of it. */
+static inline uint64_t look_up_8(const uint8_t *level_of, const uint16_t *bin)
 {
-    const uint8_t *level_of = t->level_of;
-    const uint16_t *bin = row->bin;
+    uint64_t word = 0;
+
+    TS_UNROLL for (int k = 0; k < 8; k++)
+        word |= (uint64_t)level_of[bin[k]] << (8 * k);
+    return word;
+}
+
+static inline void store_8(uint8_t *level, uint64_t word)
+{
+    TS_UNROLL for (int k = 0; k < 8; k++)
+        level[k] = (uint8_t)(word >> (8 * k));
+}
+
+/* Gives every value the level of its bin; returns the number of undecided ones, listed by index. */
+static uint32_t apply_plan(ts_topk *t, const ts_row *row, uint8_t *level)
+{
     uint32_t *undecided = t->undecided;
-    uint32_t n = 0, start = 0;
+    uint32_t n = 0, i = 0;
 
-    for (; start + 8 <= row->n; start += 8) {
-        const uint16_t *b = bin + start;
-        uint8_t *l = level + start;
-        unsigned any = 0;
+    for (; i + 8 <= row->n; i += 8) {
+        uint64_t word = look_up_8(t->level_of, row->bin + i);
 
-        TS_UNROLL for (int k = 0; k < 8; k++)
-            any |= l[k] = level_of[b[k]];
-        if (!(any & UNDECIDED))
-            continue;
-        TS_UNROLL for (unsigned k = 0; k < 8; k++) {
-            undecided[n] = start + k;
-            n += l[k] >> 7;
-        }
+        store_8(level + i, word);
+        for (word &= UINT64_C(0x8080808080808080); word != 0; word &= word - 1)
+            undecided[n++] = i + (uint32_t)(__builtin_ctzll(word) / 8);
     }
-    for (uint32_t i = start; i < row->n; i++) {
-        level[i] = level_of[bin[i]];
+    for (; i < row->n; i++) {
+        level[i] = t->level_of[row->bin[i]];
         undecided[n] = i;
         n += level[i] >> 7;
     }

@@ -1,5 +1,5 @@
-/* Owns xxh3-128 of files and bytes. The hash is compiled in from the header (no library to link). Refuses what is not
- * a regular file. */
+/* Owns xxh3-128 of files and bytes. The hash is compiled in from the header (no library to link).
+ * Refuses what is not a regular file. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -29,7 +29,8 @@ static void to_hex(XXH128_hash_t hash, char hex[33]) {
 }
 
 /* Hashes up to `limit` bytes; *n is how many there were. */
-static int hash_fd(int fd, const char *path, uint64_t limit, char hex[33], uint64_t *n, ts_error *err) {
+static int hash_fd(int fd, const char *path, uint64_t limit, char hex[33], uint64_t *n,
+                   ts_error *err) {
     XXH3_state_t state;
     char *block = ts_malloc(BLOCK_SIZE);
     int rc = TS_OK;
@@ -76,8 +77,9 @@ int ts_fingerprint_prefix(const char *path, uint64_t length, char hex[33], ts_er
     rc = hash_fd(fd, path, length, hex, &n, err);
     close(fd);
     if (!rc && n < length)
-        rc = ts_fail(err, TS_ERR_FORMAT, "'%s' is too short: expected at least %llu bytes, got %llu", path,
-                     (unsigned long long)length, (unsigned long long)n);
+        rc =
+            ts_fail(err, TS_ERR_FORMAT, "'%s' is too short: expected at least %llu bytes, got %llu",
+                    path, (unsigned long long)length, (unsigned long long)n);
     return rc;
 }
 

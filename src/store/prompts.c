@@ -1,5 +1,6 @@
-/* Owns walking a prompt list line by line in constant memory (one line of it). Refuses NUL, invalid UTF-8, lines over
- * LINE_MAX_BYTES and what is not a regular file, which could not be walked twice. */
+/* Owns walking a prompt list line by line in constant memory (one line of it). Refuses NUL, invalid
+ * UTF-8, lines over LINE_MAX_BYTES and what is not a regular file, which could not be walked twice.
+ */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -31,7 +32,8 @@ static int refuse_column(const char *path, const char *column, bool json, ts_err
     if (!*column || ts_json_prompt_reserved(column))
         return ts_fail(err, TS_ERR_ARG, "expected the name of a text column, got '%s'", column);
     if (!json && strcmp(column, "prompt") != 0)
-        return ts_fail(err, TS_ERR_ARG, "column '%s' needs a JSON Lines list (.jsonl), got '%s'", column, path);
+        return ts_fail(err, TS_ERR_ARG, "column '%s' needs a JSON Lines list (.jsonl), got '%s'",
+                       column, path);
     return TS_OK;
 }
 
@@ -43,7 +45,8 @@ int ts_prompts_open(const char *path, const char *column, ts_prompts **out, ts_e
 
     *out = NULL;
     if (strcmp(path, "-") == 0)
-        return ts_fail(err, TS_ERR_IO, "cannot read '-': expected the name of a prompt list, got standard input");
+        return ts_fail(err, TS_ERR_IO,
+                       "cannot read '-': expected the name of a prompt list, got standard input");
     column = column ? column : "prompt";
     rc = refuse_column(path, column, json, err);
     if (!rc)
@@ -82,8 +85,8 @@ static int add_to_line(ts_prompts *p, const char *bytes, size_t n, ts_error *err
     size_t need = p->length + n + 1;
 
     if (need > LINE_MAX_BYTES)
-        return ts_fail_at(err, TS_ERR_FORMAT, p->number, "%s:%lld: expected a line under %d bytes", p->path,
-                          (long long)p->number, LINE_MAX_BYTES);
+        return ts_fail_at(err, TS_ERR_FORMAT, p->number, "%s:%lld: expected a line under %d bytes",
+                          p->path, (long long)p->number, LINE_MAX_BYTES);
     if (need > p->capacity) {
         size_t capacity = need > 2 * p->capacity ? need : 2 * p->capacity;
         char *line = ts_realloc(p->line, capacity, 1);
@@ -173,7 +176,9 @@ static void read_text_line(ts_prompts *p) {
     prompt->text_length = p->length;
 }
 
-static bool is_blank(const ts_prompts *p) { return strspn(p->line, " \t\r") == p->length; }
+static bool is_blank(const ts_prompts *p) {
+    return strspn(p->line, " \t\r") == p->length;
+}
 
 static int read_prompt(ts_prompts *p, ts_error *err) {
     int rc = ts_prompt_check_text(p->path, p->number, p->line, p->length, err);
@@ -183,7 +188,8 @@ static int read_prompt(ts_prompts *p, ts_error *err) {
     if (!p->json)
         read_text_line(p);
     else if (!is_blank(p))
-        rc = ts_json_prompt_read(p->path, p->number, p->line, p->length, p->column, &p->current, err);
+        rc = ts_json_prompt_read(p->path, p->number, p->line, p->length, p->column, &p->current,
+                                 err);
     return rc;
 }
 
@@ -212,7 +218,9 @@ int ts_prompts_next(ts_prompts *p, const ts_prompt **out, bool *got, ts_error *e
     return TS_OK;
 }
 
-int64_t ts_prompts_skipped(const ts_prompts *p) { return p->skipped; }
+int64_t ts_prompts_skipped(const ts_prompts *p) {
+    return p->skipped;
+}
 
 int ts_prompts_rewind(ts_prompts *p, ts_error *err) {
     if (lseek(p->fd, 0, SEEK_SET) < 0)

@@ -1,5 +1,6 @@
-/* Owns the JSON forms of a prompt: {"prompt"}, {"messages"}, {"token_ids"}, and a bare array of messages. Refuses a
- * line with none or several of them, wrong types, NUL characters and duplicate keys. */
+/* Owns the JSON forms of a prompt: {"prompt"}, {"messages"}, {"token_ids"}, and a bare array of
+ * messages. Refuses a line with none or several of them, wrong types, NUL characters and duplicate
+ * keys. */
 #include "store/prompts_json.h"
 
 #include <errno.h>
@@ -32,7 +33,8 @@ static const char *type_name(const json_t *value) {
     }
 }
 
-int ts_prompt_check_text(const char *path, int64_t line, const char *bytes, size_t n, ts_error *err) {
+int ts_prompt_check_text(const char *path, int64_t line, const char *bytes, size_t n,
+                         ts_error *err) {
     const char *nul = memchr(bytes, 0, n);
     size_t end = nul ? (size_t)(nul - bytes) : n, bad = ts_utf8_valid(bytes, end);
     long long column = 1;
@@ -42,10 +44,10 @@ int ts_prompt_check_text(const char *path, int64_t line, const char *bytes, size
     for (size_t i = 0; i < bad; i++)
         column += ((unsigned char)bytes[i] & 0xc0) != 0x80;
     if (bad == end)
-        return ts_fail_at(err, TS_ERR_FORMAT, line, "%s:%lld:%lld: expected text, got a NUL byte", path,
-                          (long long)line, column);
-    return ts_fail_at(err, TS_ERR_FORMAT, line, "%s:%lld:%lld: expected UTF-8, got byte 0x%02x", path,
-                      (long long)line, column, (unsigned char)bytes[bad]);
+        return ts_fail_at(err, TS_ERR_FORMAT, line, "%s:%lld:%lld: expected text, got a NUL byte",
+                          path, (long long)line, column);
+    return ts_fail_at(err, TS_ERR_FORMAT, line, "%s:%lld:%lld: expected UTF-8, got byte 0x%02x",
+                      path, (long long)line, column, (unsigned char)bytes[bad]);
 }
 
 static json_t *load(const char *path, int64_t line, const char *json, size_t n, ts_error *err) {
@@ -66,12 +68,13 @@ static json_t *load(const char *path, int64_t line, const char *json, size_t n, 
     }
     if (code == json_error_null_character || code == json_error_null_byte_in_key)
         why = "a NUL character (\\u0000) in a string";
-    ts_fail_at(err, TS_ERR_FORMAT, line + e.line - 1, "%s:%lld:%d: %s", path, (long long)line + e.line - 1,
-               e.column > 0 ? e.column : 1, why);
+    ts_fail_at(err, TS_ERR_FORMAT, line + e.line - 1, "%s:%lld:%d: %s", path,
+               (long long)line + e.line - 1, e.column > 0 ? e.column : 1, why);
     return NULL;
 }
 
-static const char *string_of(const json_t *object, const char *key, const char *where, ts_error *err) {
+static const char *string_of(const json_t *object, const char *key, const char *where,
+                             ts_error *err) {
     const json_t *value = json_object_get(object, key);
 
     if (!json_is_string(value))
@@ -85,7 +88,8 @@ static int read_message(const json_t *value, size_t index, ts_chat_message *out,
 
     snprintf(where, sizeof where, "messages[%zu]", index);
     if (!json_is_object(value))
-        return ts_fail(err, TS_ERR_FORMAT, "%s: expected an object, got %s", where, type_name(value));
+        return ts_fail(err, TS_ERR_FORMAT, "%s: expected an object, got %s", where,
+                       type_name(value));
     out->role = string_of(value, "role", where, err);
     if (!out->role)
         return TS_ERR_FORMAT;
@@ -100,7 +104,8 @@ static int read_messages(const json_t *array, ts_prompt *out, ts_error *err) {
     int rc = TS_OK;
 
     if (!json_is_array(array))
-        return ts_fail(err, TS_ERR_FORMAT, "expected an array of messages, got %s", type_name(array));
+        return ts_fail(err, TS_ERR_FORMAT, "expected an array of messages, got %s",
+                       type_name(array));
     if (n == 0)
         return TS_OK;
     out->messages = ts_calloc(n, sizeof *out->messages);
@@ -116,7 +121,8 @@ static int read_token_ids(const json_t *array, ts_prompt *out, ts_error *err) {
     size_t n = json_array_size(array);
 
     if (!json_is_array(array))
-        return ts_fail(err, TS_ERR_FORMAT, "expected an array 'token_ids', got %s", type_name(array));
+        return ts_fail(err, TS_ERR_FORMAT, "expected an array 'token_ids', got %s",
+                       type_name(array));
     if (n == 0)
         return TS_OK;
     out->token_ids = ts_calloc(n, sizeof *out->token_ids);
@@ -131,7 +137,8 @@ static int read_token_ids(const json_t *array, ts_prompt *out, ts_error *err) {
             return ts_fail(err, TS_ERR_FORMAT, "token_ids[%zu]: expected a whole number, got %s", i,
                            type_name(value));
         if (id < 0 || id > INT32_MAX)
-            return ts_fail(err, TS_ERR_FORMAT, "token_ids[%zu]: expected a token id from 0, got %lld", i,
+            return ts_fail(err, TS_ERR_FORMAT,
+                           "token_ids[%zu]: expected a token id from 0, got %lld", i,
                            (long long)id);
         out->token_ids[i] = (int32_t)id;
     }
@@ -140,7 +147,8 @@ static int read_token_ids(const json_t *array, ts_prompt *out, ts_error *err) {
 
 static int read_text(const json_t *value, const char *column, ts_prompt *out, ts_error *err) {
     if (!json_is_string(value))
-        return ts_fail(err, TS_ERR_FORMAT, "expected a string '%s', got %s", column, type_name(value));
+        return ts_fail(err, TS_ERR_FORMAT, "expected a string '%s', got %s", column,
+                       type_name(value));
     if (json_string_length(value) == 0)
         return TS_OK;
     out->text = (char *)(uintptr_t)json_string_value(value);
@@ -180,7 +188,8 @@ static int read_object(const char *column, ts_json_prompt *out, ts_error *err) {
     token_ids = get(out->root, "token_ids");
     n = !!text + !!messages + !!token_ids;
     if (n != 1)
-        return ts_fail(err, TS_ERR_FORMAT, "expected one of '%s', 'messages' and 'token_ids', got %s", column,
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "expected one of '%s', 'messages' and 'token_ids', got %s", column,
                        n ? "several" : "none");
     if (text)
         rc = read_text(text, column, &out->prompt, err);
@@ -212,8 +221,8 @@ bool ts_json_prompt_reserved(const char *column) {
     return strcmp(column, "messages") == 0 || strcmp(column, "token_ids") == 0;
 }
 
-int ts_json_prompt_read(const char *path, int64_t line, const char *json, size_t n, const char *column,
-                        ts_json_prompt *out, ts_error *err) {
+int ts_json_prompt_read(const char *path, int64_t line, const char *json, size_t n,
+                        const char *column, ts_json_prompt *out, ts_error *err) {
     ts_error e;
 
     *out = (ts_json_prompt){.prompt.line = line};
@@ -246,7 +255,8 @@ static int check_lines(const char *path, const char *bytes, size_t n, ts_error *
     return TS_OK;
 }
 
-static int read_array(const char *path, const char *bytes, size_t n, ts_json_prompt *out, ts_error *err) {
+static int read_array(const char *path, const char *bytes, size_t n, ts_json_prompt *out,
+                      ts_error *err) {
     ts_error e;
     int rc = check_lines(path, bytes, n, err);
 
@@ -275,7 +285,8 @@ int ts_messages_read(const char *path, ts_prompt **out, ts_error *err) {
         return rc;
     bom = n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     p = ts_calloc(1, sizeof *p);
-    rc = p ? read_array(path, bytes + bom, n - bom, p, err) : ts_fail_nomem(err, "messages", sizeof *p);
+    rc = p ? read_array(path, bytes + bom, n - bom, p, err)
+           : ts_fail_nomem(err, "messages", sizeof *p);
     ts_free(bytes);
     if (rc) {
         ts_messages_free(p ? &p->prompt : NULL);

@@ -1,0 +1,90 @@
+/* Tells files apart by their first bytes. Refuses to guess: what fits nothing is unknown. */
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700
+#endif
+#include "store/inspect_sniff.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "core/fault.h"
+#include "core/file.h"
+
+enum { HEAD = 4096 };
+
+const char *ts_sort_name(enum ts_file_sort sort) {
+    switch (sort) {
+    case TS_SORT_PAIR:
+        return "the header of a residual capture";
+    case TS_SORT_META:
+        return "the meta data of a result";
+    case TS_SORT_PARTIAL:
+        return "the state of an unfinished capture";
+    case TS_SORT_JSON:
+        return "JSON of another kind";
+    case TS_SORT_SAFETENSORS:
+        return "a safetensors file";
+    case TS_SORT_GGUF:
+        return "a GGUF file";
+    default:
+        return "of an unknown kind";
+    }
+}
+
+/* A length below 4 GiB has zero bytes, which no JSON text has. */
+static bool is_safetensors(const char *head, size_t n) {
+    static const char zeros[4];
+    return n > 8 && memcmp(head + 4, zeros, 4) == 0 && head[8] == '{';
+}
+
+static bool has_key(const char *text, const char *key) {
+    const char *at = strstr(text, key);
+    if (at == NULL)
+        return false;
+    at += strlen(key);
+    at += strspn(at, " \t\r\n");
+    return *at == ':';
+}
+
+static enum ts_file_sort sort_json(const char *text) {
+    if (has_key(text, "\"turbospark_partial\""))
+        return TS_SORT_PARTIAL;
+    if (has_key(text, "\"format_version\"") && has_key(text, "\"kind\""))
+        return TS_SORT_META;
+    if (has_key(text, "\"layers\"") && has_key(text, "\"hidden\"") && has_key(text, "\"snapshots\""))
+        return TS_SORT_PAIR;
+    return TS_SORT_JSON;
+}
+
+static int read_head(const char *path, char head[HEAD + 1], size_t *n, ts_error *err) {
+    uint64_t size;
+    ssize_t got;
+    int fd;
+    int rc = ts_file_open_read(path, &fd, &size, err);
+    if (rc < 0)
+        return rc;
+    for (*n = 0; *n < HEAD && (got = ts_sys_read(fd, head + *n, HEAD - *n)) != 0; *n += (size_t)got)
+        if (got < 0) {
+            rc = ts_fail_errno(err, TS_ERR_IO, "cannot read '%s'", path);
+            break;
+        }
+    close(fd);
+    head[*n] = '\0';
+    return rc;
+}
+
+int ts_sniff(const char *path, enum ts_file_sort *out, ts_error *err) {
+    char head[HEAD + 1];
+    size_t n;
+    *out = TS_SORT_UNKNOWN;
+    int rc = read_head(path, head, &n, err);
+    if (rc < 0)
+        return rc;
+    if (n >= 4 && memcmp(head, "GGUF", 4) == 0)
+        *out = TS_SORT_GGUF;
+    else if (is_safetensors(head, n))
+        *out = TS_SORT_SAFETENSORS;
+    else if (head[strspn(head, " \t\r\n")] == '{')
+        *out = sort_json(head);
+    return TS_OK;
+}

@@ -1,0 +1,21 @@
+/* What a file is, told by its content and never by its name. */
+#ifndef TS_STORE_INSPECT_SNIFF_H
+#define TS_STORE_INSPECT_SNIFF_H
+
+#include "core/error.h"
+
+enum ts_file_sort {
+    TS_SORT_UNKNOWN = 0,
+    TS_SORT_PAIR,        /* header of a residual pair */
+    TS_SORT_META,        /* provenance beside a result */
+    TS_SORT_PARTIAL,     /* state of an unfinished capture */
+    TS_SORT_JSON,        /* JSON of another kind */
+    TS_SORT_SAFETENSORS,
+    TS_SORT_GGUF,
+};
+
+/* TS_ERR_IO when the file cannot be read; an unknown content is no error. */
+int ts_sniff(const char *path, enum ts_file_sort *out, ts_error *err);
+const char *ts_sort_name(enum ts_file_sort sort); /* "a GGUF file" */
+
+#endif
