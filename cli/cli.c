@@ -124,6 +124,8 @@ int cli_fail(const char *fmt, ...) {
 }
 
 int cli_fail_error(const ts_error *err) {
+    if (err->code == TS_ERR_INTERRUPTED && cli.write_errno) /* stopped for that; cli_end tells it */
+        return CLI_FAILED;
     show_kept(err->message);
     return cli_fail("%s", err->message);
 }

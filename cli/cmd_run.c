@@ -22,7 +22,9 @@ typedef struct run {
     float temperature, top_p;
 
     ts_session *session;
-    char *text; /* the file's, or the rendered chat; freed by ts_free */
+    char *text;               /* the file's; freed by ts_free, as the messages are */
+    ts_chat_message *messages; /* the messages file's */
+    size_t length, n_messages;
     int32_t *tokens;
     size_t n_tokens;
     char last_byte; /* of what was written */
@@ -89,55 +91,52 @@ static int check(const run *r) {
     return -1;
 }
 
-/* Replaces the prompt by the rendered chat. */
-static int render_chat(run *r, const char *prompt, ts_error *err) {
-    ts_chat_message single = {"user", prompt}, *messages = &single;
-    size_t n = 1;
-    char *rendered = NULL;
-    int rc = 0;
-
-    if (r->messages_file)
-        rc = ts_chat_messages_read(r->messages_file, &messages, &n, err);
-    if (rc == 0)
-        rc = ts_session_chat(r->session, messages, n, r->chat_template, &rendered, err);
-    if (messages != &single)
-        ts_free(messages);
-    ts_free(r->text);
-    r->text = rendered;
-    return rc;
-}
-
 static size_t without_newline(const char *text, size_t length) {
     if (length > 0 && text[length - 1] == '\n')
         length--;
     return length > 0 && text[length - 1] == '\r' && text[length] == '\n' ? length - 1 : length;
 }
 
+/* What needs no model comes first, so that a wrong file costs no time. */
 static int read_prompt(run *r, ts_error *err) {
-    bool chat = r->chat || r->messages_file;
-    const char *text = r->prompt;
-    size_t length = text ? strlen(text) : 0;
-    int rc = r->file ? ts_text_file_read(r->file, &r->text, &length, err) : 0;
+    int rc = 0;
 
-    if (rc != 0)
-        return rc;
-    if (r->text) {
-        length = without_newline(r->text, length);
-        r->text[length] = '\0';
-        text = r->text;
-    }
-    if (length == 0 && !r->messages_file) {
-        snprintf(err->message, sizeof(err->message), "the prompt is empty");
-        return TS_ERR_ARG;
-    }
-    if (chat) {
-        if ((rc = render_chat(r, text, err)) != 0)
+    if (r->messages_file)
+        return ts_chat_messages_read(r->messages_file, &r->messages, &r->n_messages, err);
+    if (r->file) {
+        if ((rc = ts_text_file_read(r->file, &r->text, &r->length, err)) != 0)
             return rc;
-        text = r->text;
-        length = strlen(text);
+        r->length = without_newline(r->text, r->length);
+        r->text[r->length] = '\0';
+        r->prompt = r->text;
+    } else {
+        r->length = strlen(r->prompt);
     }
-    return ts_session_tokenize(r->session, text, length, chat || r->special ? TS_TOKENIZE_SPECIAL : 0, &r->tokens,
-                               &r->n_tokens, err);
+    if (r->length == 0) {
+        snprintf(err->message, sizeof(err->message), "the prompt is empty");
+        rc = TS_ERR_ARG;
+    }
+    return rc;
+}
+
+static int tokenize_prompt(run *r, ts_error *err) {
+    const ts_chat_message single = {"user", r->prompt};
+    bool chat = r->chat || r->messages_file;
+    char *rendered = NULL;
+    int rc = 0;
+
+    if (chat) {
+        rc = ts_session_chat(r->session, r->messages_file ? r->messages : &single,
+                             r->messages_file ? r->n_messages : 1, r->chat_template, &rendered, err);
+        if (rc != 0)
+            return rc;
+        r->prompt = rendered;
+        r->length = strlen(rendered);
+    }
+    rc = ts_session_tokenize(r->session, r->prompt, r->length, chat || r->special ? TS_TOKENIZE_SPECIAL : 0,
+                             &r->tokens, &r->n_tokens, err);
+    ts_free(rendered);
+    return rc;
 }
 
 static int attach(run *r, ts_error *err) {
@@ -157,11 +156,13 @@ static int open_and_start(run *r, ts_error *err) {
     int rc;
 
     cli_session_options(&r->common, &opts);
-    rc = ts_session_open(&opts, &r->session, err);
+    rc = read_prompt(r, err);
+    if (rc == 0)
+        rc = ts_session_open(&opts, &r->session, err);
     if (rc == 0)
         rc = attach(r, err);
     if (rc == 0)
-        rc = read_prompt(r, err);
+        rc = tokenize_prompt(r, err);
     return rc != 0 ? rc : ts_session_start(r->session, err);
 }
 
@@ -243,5 +244,6 @@ int cmd_run(int argc, char **argv) {
     ts_session_close(r.session);
     ts_free(r.tokens);
     ts_free(r.text);
+    ts_free(r.messages);
     return code;
 }

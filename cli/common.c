@@ -10,7 +10,7 @@
 #define THREADS_MAX 512 /* ggml's GGML_MAX_N_THREADS */
 
 static const char *const flash_names[] = {"auto", "on", "off", NULL}; /* enum ts_flash */
-static const char *const tap_names[] = {"redirect", "ask", NULL};     /* enum ts_tap */
+static const char *const tap_names[] = {"redirect", "ask", NULL};     /* enum ts_tap_method */
 
 void cli_common_options(cli_common *c, cli_common_table *table) {
     const cli_option model[CLI_COMMON_MODEL] = {
@@ -62,6 +62,6 @@ void cli_session_options(const cli_common *c, ts_session_options *out) {
     out->flash_attn = (enum ts_flash)c->flash_attn;
     out->type_k = c->type_k;
     out->type_v = c->type_v;
-    out->tap = (enum ts_tap)c->tap;
+    out->tap = (enum ts_tap_method)c->tap;
     out->stop = cli_stop_flag();
 }

@@ -61,3 +61,12 @@ endif()
 message(STATUS "llama.cpp ${ts_llama_version} in ${TS_LLAMA_LIBDIR}")
 
 cmake_path(IS_PREFIX PROJECT_SOURCE_DIR "${TS_LLAMA_LIBDIR}" NORMALIZE TS_LLAMA_PRIVATE)
+
+# llama.cpp's own install gives its libraries no run path: they find their siblings through that of the
+# program only where it is the old, inherited kind, and the linker finds them only where ours name them.
+# The copy that set-up builds has run paths and needs none of it.
+set(TS_LLAMA_LINK_OPTIONS "")
+if(NOT TS_LLAMA_PRIVATE AND NOT "${TS_LLAMA_LIBDIR}" IN_LIST CMAKE_C_IMPLICIT_LINK_DIRECTORIES)
+    set(TS_LLAMA_LINK_OPTIONS -Wl,--no-as-needed -Wl,--disable-new-dtags)
+endif()
+target_link_options(ts_llama INTERFACE ${TS_LLAMA_LINK_OPTIONS})

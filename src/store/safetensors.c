@@ -61,8 +61,8 @@ static int read_shape(const json_t *entry, ts_st_tensor *t, uint32_t bits, uint6
 
 static int read_tensor(const char *name, const json_t *entry, uint64_t data, uint64_t size,
                        ts_st_tensor *t, ts_error *err) {
-    uint64_t bytes;
-    uint32_t bits;
+    uint64_t bytes = 0;
+    uint32_t bits = 0;
     json_t *offsets;
     int64_t begin, end;
     *t = (ts_st_tensor){0};

@@ -16,7 +16,7 @@ fail() { echo "install: $*"; exit 1; }
 runs() {
     local program=$1 from=$2
     shift 2
-    ldd "$program" >"$work/ldd"
+    ldd "$program" | sed 's:/bin/\.\./:/:g' >"$work/ldd"
     ! grep -q 'not found' "$work/ldd" || { cat "$work/ldd"; fail "'$program' lacks a library"; }
     ! grep libturbospark "$work/ldd" | grep -qv "$from" || { cat "$work/ldd"; fail "'$program' does not load the installed library"; }
     if [ -d "$from/turbospark/llama" ]; then

@@ -1,0 +1,88 @@
+/* Runs the arms of a comparison in turn and compares them pair by pair. Knows nothing of what an arm does. */
+#include "bench.h"
+#include "cli.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Sorts in place. */
+static double median(double *values, size_t n) {
+    qsort(values, n, sizeof(values[0]), compare_doubles);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+int bench_run(bench_plan *plan, ts_error *err) {
+    double warm_up;
+    int rc = 0;
+
+    for (size_t a = 0; a < BENCH_ARMS; a++)
+        if (!(plan->arms[a].tokens_per_s = calloc((size_t)plan->repetitions, sizeof(double)))) {
+            snprintf(err->message, sizeof(err->message), "out of memory");
+            return TS_ERR_NOMEM;
+        }
+    for (int32_t r = -1; r < plan->repetitions && rc == 0; r++) {
+        if (plan->drawing && r >= 0)
+            fprintf(stderr, "\r%s: round %d of %d ", plan->work, r + 1, plan->repetitions);
+        for (size_t i = 0; i < BENCH_ARMS && rc == 0; i++) {
+            size_t step = r % 2 == 0 ? i : BENCH_ARMS - 1 - i;
+            size_t arm = (step + (size_t)(r + 1) / 2) % BENCH_ARMS;
+
+            rc = plan->run(arm, plan->user, r < 0 ? &warm_up : &plan->arms[arm].tokens_per_s[r], err);
+        }
+    }
+    if (plan->drawing)
+        fputc('\n', stderr);
+    return rc;
+}
+
+void bench_free(bench_plan *plan) {
+    for (size_t a = 0; a < BENCH_ARMS; a++)
+        free(plan->arms[a].tokens_per_s);
+}
+
+bench_cost bench_compare(const bench_plan *plan, size_t arm, size_t reference) {
+    size_t n = (size_t)plan->repetitions;
+    double *costs = malloc(n * sizeof(costs[0]));
+    bench_cost cost = {NAN, NAN, NAN};
+
+    if (!costs)
+        return cost;
+    for (size_t r = 0; r < n; r++)
+        costs[r] = 100 * (plan->arms[reference].tokens_per_s[r] / plan->arms[arm].tokens_per_s[r] - 1);
+    cost.median = median(costs, n);
+    cost.min = costs[0];
+    cost.max = costs[n - 1];
+    free(costs);
+    return cost;
+}
+
+double bench_spread(const bench_plan *plan) {
+    size_t n = (size_t)plan->repetitions;
+    double *spread = malloc(n * sizeof(spread[0])), middle = NAN;
+
+    for (size_t r = 0; spread && r < n; r++)
+        spread[r] = fabs(100 * (plan->arms[0].tokens_per_s[r] / plan->arms[1].tokens_per_s[r] - 1));
+    if (spread)
+        middle = median(spread, n);
+    free(spread);
+    return middle;
+}
+
+double bench_median_rate(const bench_plan *plan, size_t arm) {
+    size_t n = (size_t)plan->repetitions;
+    double *rates = malloc(n * sizeof(rates[0])), middle = NAN;
+
+    if (rates) {
+        memcpy(rates, plan->arms[arm].tokens_per_s, n * sizeof(rates[0]));
+        middle = median(rates, n);
+    }
+    free(rates);
+    return middle;
+}

@@ -1,0 +1,127 @@
+/* The arms of `bench --corpus`: a packed capture, the same batches untapped (twice), and --exact. Captures
+ * write real files, into a folder of their own that is removed at the end. */
+#include "bench.h"
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum arm { NO_TAP, NO_TAP_AGAIN, PACKED, EXACT };
+
+typedef struct corpus {
+    const cli_common *common;
+    const ts_session *model; /* holds the model; never started */
+    const char *path;
+    char folder[4096], output[4200]; /* output = folder/bench.json */
+    uint64_t n_prompts, n_tokens;
+} corpus;
+
+static int run_arm(size_t arm, void *user, double *tokens_per_s, ts_error *err) {
+    corpus *c = user;
+    ts_session_options session_opts;
+    ts_capture_options opts = TS_OPTIONS_INIT(ts_capture_options);
+    ts_capture_result result = {0};
+    ts_session *session = NULL;
+    int rc;
+
+    cli_session_options(c->common, &session_opts);
+    session_opts.model_path = NULL;
+    session_opts.share = c->model;
+    opts.input_path = c->path;
+    opts.no_tap = arm == NO_TAP || arm == NO_TAP_AGAIN;
+    opts.output_path = opts.no_tap ? NULL : c->output;
+    opts.exact = arm == EXACT;
+    opts.overwrite = true;
+    rc = ts_session_open(&session_opts, &session, err);
+    if (rc == 0)
+        rc = ts_capture_run(session, &opts, &result, err);
+    ts_session_close(session);
+    c->n_prompts = result.n_prompts;
+    c->n_tokens = result.n_tokens;
+    *tokens_per_s = result.seconds > 0 ? (double)result.n_tokens / result.seconds : 0;
+    return rc;
+}
+
+static int make_folder(corpus *c) {
+    const char *base = getenv("TMPDIR");
+
+    snprintf(c->folder, sizeof(c->folder), "%s/turbospark-bench-%ld", base && *base ? base : "/tmp", (long)getpid());
+    if (mkdir(c->folder, 0700) != 0)
+        return cli_fail("cannot make a folder '%s': %s", c->folder, strerror(errno));
+    snprintf(c->output, sizeof(c->output), "%s/bench.json", c->folder);
+    return CLI_DONE;
+}
+
+static void remove_folder(const corpus *c) {
+    static const char *const ends[] = {"json", "f32", "meta", "json.lock"};
+    char path[4300];
+
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        snprintf(path, sizeof(path), "%s/bench.%s", c->folder, ends[i]);
+        unlink(path);
+    }
+    rmdir(c->folder);
+}
+
+static void print_ratios(const bench_plan *plan) {
+    double kept = 100 / (1 + bench_compare(plan, PACKED, NO_TAP).median / 100);
+    double exact = 1 + bench_compare(plan, EXACT, PACKED).median / 100;
+
+    printf("packed capture keeps %.1f %% of the tokens/s of no tap\n"
+           "packed capture runs %.2f times as fast as --exact\n",
+           kept, exact);
+}
+
+/* The arms share the model of one session that is never started. */
+static int compare(corpus *c, bench_plan *plan, ts_model_info *info, ts_error *err) {
+    ts_session_options opts;
+    ts_session *model = NULL;
+    int rc;
+
+    cli_session_options(c->common, &opts);
+    rc = ts_session_open(&opts, &model, err);
+    if (rc == 0)
+        rc = ts_session_model_info(model, info, err);
+    c->model = model;
+    if (rc == 0)
+        rc = bench_run(plan, err);
+    ts_session_close(model);
+    return rc;
+}
+
+int bench_corpus(const cli_common *common, const char *path, int32_t repetitions, bool drawing,
+                 const char *json_path) {
+    corpus c = {.common = common, .path = path};
+    ts_model_info info;
+    ts_error err;
+    FILE *json = NULL;
+    bench_plan plan = {.work = "corpus", .info = &info, .common = common, .repetitions = repetitions,
+                       .drawing = drawing, .run = run_arm, .user = &c,
+                       .arms = {{.name = "no tap"}, {.name = "no tap again"}, {.name = "packed capture"},
+                                {.name = "exact capture"}}};
+    int code = bench_json_open(json_path, &json);
+
+    if (code == CLI_DONE)
+        code = make_folder(&c);
+    if (code != CLI_DONE)
+        goto cleanup;
+    if (compare(&c, &plan, &info, &err) != 0) {
+        code = cli_fail_error(&err);
+        goto cleanup;
+    }
+    snprintf(plan.title, sizeof(plan.title), "corpus: %.60s, %llu prompts, %llu tokens, %d rounds", info.description,
+             (unsigned long long)c.n_prompts, (unsigned long long)c.n_tokens, repetitions);
+    bench_print_table(&plan);
+    print_ratios(&plan);
+    code = bench_json_finish(&plan, json_path, json);
+    json = NULL;
+cleanup:
+    bench_json_discard(json_path, json);
+    bench_free(&plan);
+    if (*c.output)
+        remove_folder(&c);
+    return code;
+}

@@ -1,0 +1,147 @@
+/* `turbospark bench`: what tapping costs, in one process. Owns the options and the arms of the decode
+ * comparison: off, off again, residuals redirected, residuals asked for. */
+#include "bench.h"
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_PROMPT "The keeper of the lighthouse climbed the stairs, lit the lamp and"
+#define DEFAULT_PREDICT 64
+#define DEFAULT_REPETITIONS 15
+
+enum arm { OFF, OFF_AGAIN, REDIRECTED, ASKED };
+
+typedef struct decode {
+    cli_common common;
+    const char *prompt, *corpus, *json;
+    int32_t n_predict, repetitions;
+    bool progress, prompt_given, predict_given;
+
+    ts_session *sessions[BENCH_ARMS]; /* the first holds the model for all */
+    int32_t *tokens;
+    size_t n_tokens;
+} decode;
+
+static int parse(decode *d, int argc, char **argv) {
+    cli_common_table common;
+    const cli_option table[] = {
+        OPTION("p", "prompt", "TEXT", CLI_TEXT, &d->prompt, "the prompt to go on from (default: '{}')",
+               .given = &d->prompt_given),
+        OPTION("n", "predict", "N", CLI_I32, &d->n_predict, "tokens to generate a round (default: {})", .min = 2,
+               .max = INT32_MAX, .given = &d->predict_given),
+        OPTION("r", "repetitions", "N", CLI_I32, &d->repetitions, "rounds (default: {})", .min = 1, .max = 100000),
+        OPTION(NULL, "corpus", "FILE", CLI_TEXT, &d->corpus,
+               "compare captures of this prompt list instead: packed, untapped, --exact"),
+        OPTION(NULL, "json", "FILE", CLI_TEXT, &d->json, "also write the raw samples"),
+        OPTION(NULL, "progress", NULL, CLI_FLAG, &d->progress, "count rounds also when stderr is no terminal"),
+    };
+    const cli_group groups[] = {CLI_GROUP("Comparison", table), CLI_GROUP("Model", common.model),
+                                CLI_GROUP("Messages", common.output)};
+    const cli_syntax syntax = {"bench -m FILE [options]",
+                               "Prints what tapping residual streams costs. The arms run in turn in one process; "
+                               "each is compared with 'off' of the same round, and so is 'off' itself.",
+                               groups, sizeof(groups) / sizeof(groups[0]), false};
+    int n_operands;
+
+    cli_common_options(&d->common, &common);
+    return cli_parse(&syntax, argc, argv, &n_operands);
+}
+
+static int check(const decode *d) {
+    int code = cli_common_check(&d->common);
+
+    if (code < 0 && d->corpus && (d->prompt_given || d->predict_given))
+        return cli_usage("'--corpus' and '%s' exclude each other", d->prompt_given ? "-p" : "-n");
+    return code;
+}
+
+static int open_arm(decode *d, size_t arm, ts_error *err) {
+    ts_session_options opts;
+    ts_resid_options resid = TS_OPTIONS_INIT(ts_resid_options);
+    int rc;
+
+    cli_session_options(&d->common, &opts);
+    if (arm > 0) {
+        opts.model_path = NULL;
+        opts.share = d->sessions[0];
+    }
+    opts.tap = arm == ASKED ? TS_TAP_ASK : TS_TAP_REDIRECT;
+    if ((rc = ts_session_open(&opts, &d->sessions[arm], err)) != 0)
+        return rc;
+    if (arm >= REDIRECTED && (rc = ts_session_attach_resid(d->sessions[arm], &resid, err)) != 0)
+        return rc;
+    return ts_session_start(d->sessions[arm], err);
+}
+
+static int open_arms(decode *d, ts_model_info *info, ts_error *err) {
+    int rc = 0;
+
+    for (size_t a = 0; a < BENCH_ARMS && rc == 0; a++)
+        rc = open_arm(d, a, err);
+    if (rc == 0)
+        rc = ts_session_model_info(d->sessions[0], info, err);
+    if (rc == 0)
+        rc = ts_session_tokenize(d->sessions[0], d->prompt, strlen(d->prompt), 0, &d->tokens, &d->n_tokens, err);
+    return rc;
+}
+
+static int run_arm(size_t arm, void *user, double *tokens_per_s, ts_error *err) {
+    decode *d = user;
+    ts_generate_options opts = TS_OPTIONS_INIT(ts_generate_options);
+    ts_generate_result result;
+    int rc;
+
+    opts.tokens = d->tokens;
+    opts.n_tokens = d->n_tokens;
+    opts.n_predict = d->n_predict;
+    opts.ignore_eos = true;
+    rc = ts_session_generate(d->sessions[arm], &opts, &result, err);
+    if (rc == 0)
+        *tokens_per_s = 1e3 * result.n_decode_passes / result.decode_ms;
+    return rc;
+}
+
+static int bench_decode(decode *d, bool drawing) {
+    ts_model_info info;
+    ts_error err;
+    FILE *json = NULL;
+    bench_plan plan = {.work = "decode", .info = &info, .common = &d->common, .repetitions = d->repetitions,
+                       .drawing = drawing, .run = run_arm, .user = d,
+                       .arms = {{.name = "off"}, {.name = "off again"}, {.name = "resid, redirected"},
+                                {.name = "resid, asked"}}};
+    int code = bench_json_open(d->json, &json);
+
+    if (code != CLI_DONE)
+        return code;
+    if (open_arms(d, &info, &err) != 0 || bench_run(&plan, &err) != 0) {
+        code = cli_fail_error(&err);
+        bench_json_discard(d->json, json);
+    } else {
+        snprintf(plan.title, sizeof(plan.title), "decode: %.60s, %zu prompt tokens, %d generated, %d rounds",
+                 info.description, d->n_tokens, d->n_predict, d->repetitions);
+        bench_print_table(&plan);
+        code = bench_json_finish(&plan, d->json, json);
+    }
+    bench_free(&plan);
+    return code;
+}
+
+int cmd_bench(int argc, char **argv) {
+    decode d = {.prompt = DEFAULT_PROMPT, .n_predict = DEFAULT_PREDICT, .repetitions = DEFAULT_REPETITIONS};
+    bool drawing;
+    int code = parse(&d, argc, argv);
+
+    if (code < 0)
+        code = check(&d);
+    if (code >= 0)
+        return code;
+    drawing = cli_wants_progress(d.progress);
+    if (d.corpus)
+        return bench_corpus(&d.common, d.corpus, d.repetitions, drawing, d.json);
+    code = bench_decode(&d, drawing);
+    for (size_t a = BENCH_ARMS; a-- > 0;) /* the one that holds the model goes last */
+        ts_session_close(d.sessions[a]);
+    ts_free(d.tokens);
+    return code;
+}

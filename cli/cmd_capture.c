@@ -1,0 +1,200 @@
+/* `turbospark capture`: residual streams of a prompt list, one open of the model. Owns the progress bar and
+ * the lines about sizes; the walk itself is the library's. */
+#include "cli.h"
+#include "options.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { BAR_WIDTH = 24 };
+
+typedef struct capture {
+    cli_common common;
+    const char *input, *output, *column, *chat_template;
+    bool chat, special, exact, resume, overwrite, progress;
+    bool layers_given, format_given;
+    ts_range layers;
+    ts_positions positions;
+    int format;
+
+    bool drawing;     /* the bar is wanted */
+    bool drawn;       /* and stands on the line */
+    double drawn_at;  /* seconds */
+} capture;
+
+static const char *const format_names[] = {"f32", "safetensors", NULL}; /* enum ts_capture_format */
+
+static int parse(capture *c, int argc, char **argv) {
+    cli_common_table common;
+    const cli_option prompts[] = {
+        OPTION("i", "input", "FILE", CLI_TEXT, &c->input,
+               "prompts: one a line with \\n escapes, or, named .jsonl, JSON Lines with 'prompt', 'messages' or "
+               "'token_ids', and an optional 'label'"),
+        OPTION(NULL, "column", "NAME", CLI_TEXT, &c->column,
+               "JSON Lines: the field that holds the text (default: {})"),
+        OPTION(NULL, "chat", NULL, CLI_FLAG, &c->chat,
+               "wrap each plain prompt as one user message in the model's chat template"),
+        OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &c->chat_template,
+               "use this template of llama.cpp's instead of the model's"),
+        OPTION(NULL, "special", NULL, CLI_FLAG, &c->special,
+               "text such as <|im_start|> in plain prompts is the control token"),
+    };
+    const cli_option rows[] = {
+        OPTION("o", "output", "FILE", CLI_TEXT, &c->output, "where to: FILE.json, or FILE.safetensors"),
+        OPTION(NULL, "format", "NAME", CLI_CHOICE, &c->format,
+               "'f32' (header, .f32 and .meta) or 'safetensors' (default: by the output's name)",
+               .choices = format_names, .given = &c->format_given),
+        OPTION(NULL, "layers", "A:B", CLI_RANGE, &c->layers,
+               "blocks A to B, from 0, both included (default: all); needs safetensors",
+               .given = &c->layers_given),
+        OPTION(NULL, "positions", "WHICH", CLI_POSITIONS, &c->positions,
+               "tokens of each prompt: 'last', a number (-1 = last), A:B, 'all' or 'mean' (default: last)"),
+        OPTION(NULL, "exact", NULL, CLI_FLAG, &c->exact,
+               "one prompt at a time, passes as in run: equal to run's captures to the bit"),
+        OPTION(NULL, "resume", NULL, CLI_FLAG, &c->resume, "continue an interrupted capture, if there is one"),
+        OPTION(NULL, "overwrite", NULL, CLI_FLAG, &c->overwrite, "replace files that exist"),
+        OPTION(NULL, "progress", NULL, CLI_FLAG, &c->progress, "draw progress also when stderr is no terminal"),
+    };
+    const cli_group groups[] = {CLI_GROUP("Prompts", prompts), CLI_GROUP("Rows", rows),
+                                CLI_GROUP("Model", common.model), CLI_GROUP("Messages", common.output)};
+    const cli_syntax syntax = {"capture -m FILE -i PROMPTS -o OUT [options]",
+                               "Writes the residual stream of every block for each prompt of a list. Prompts are "
+                               "packed into batches of up to --ubatch-size tokens.",
+                               groups, sizeof(groups) / sizeof(groups[0]), false};
+    int n_operands;
+
+    cli_common_options(&c->common, &common);
+    return cli_parse(&syntax, argc, argv, &n_operands);
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static int check(capture *c) {
+    int code = cli_common_check(&c->common);
+
+    if (code >= 0)
+        return code;
+    if (!c->input)
+        return cli_usage("a list of prompts is needed: '-i FILE'");
+    if (!c->output)
+        return cli_usage("an output is needed: '-o FILE'");
+    if (c->resume && c->overwrite)
+        return cli_usage("'--resume' and '--overwrite' exclude each other");
+    if (!c->format_given && ends_with(c->output, ".safetensors"))
+        c->format = TS_CAPTURE_SAFETENSORS;
+    c->drawing = cli_wants_progress(c->progress);
+    return -1;
+}
+
+/* "1.4 MiB" in one of a few buffers' worth of space. */
+static const char *bytes_text(uint64_t bytes, char buf[32]) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+
+    for (; value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
+        value /= 1024;
+    snprintf(buf, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return buf;
+}
+
+static void on_plan(const ts_progress *p, void *user) {
+    const capture *c = user;
+    char size[32];
+
+    cli_note("%" PRIu64 " prompts, %" PRIu64 " tokens; '%s' will take %s%s", p->prompts_total, p->tokens_total,
+             c->output, bytes_text(p->bytes_total, size), p->tokens_resumed ? "; resuming" : "");
+}
+
+static double now(void) {
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* [######......]  50 %   1234 tokens/s, 0:12 left */
+static void on_progress(const ts_progress *p, void *user) {
+    capture *c = user;
+    double done = p->tokens_total ? (double)p->tokens_done / (double)p->tokens_total : 1;
+    double rate = p->seconds > 0 ? (double)(p->tokens_done - p->tokens_resumed) / p->seconds : 0;
+    bool last = p->tokens_done >= p->tokens_total;
+    int filled = (int)(done * BAR_WIDTH);
+    long left = rate > 0 ? (long)((double)(p->tokens_total - p->tokens_done) / rate + 0.5) : 0;
+
+    if (!c->drawing || (!last && now() - c->drawn_at < 0.1))
+        return;
+    c->drawn = true;
+    c->drawn_at = now();
+    fprintf(stderr, "\r[%.*s%.*s] %3d %%  %.0f tokens/s, %ld:%02ld:%02ld left ", filled,
+            "########################", BAR_WIDTH - filled, "........................", (int)(done * 100), rate,
+            left / 3600, left / 60 % 60, left % 60);
+    fflush(stderr);
+}
+
+static void report(const capture *c, const ts_capture_result *r) {
+    double rate = r->seconds > 0 ? (double)r->n_tokens / r->seconds : 0;
+
+    cli_note("%" PRIu64 " rows of %" PRIu64 " prompts, %" PRIu64 " tokens in %.1f s (%.0f tokens/s)", r->n_rows,
+             r->n_prompts, r->n_tokens, r->seconds, rate);
+    if (r->n_skipped_empty)
+        cli_note("%" PRIu64 " empty lines skipped", r->n_skipped_empty);
+    if (r->n_nonfinite)
+        cli_note("warning: %" PRIu64 " values are not finite", r->n_nonfinite);
+    cli_note("wrote '%s'", c->output);
+}
+
+static int capture_corpus(capture *c, ts_session *session) {
+    ts_capture_options opts = TS_OPTIONS_INIT(ts_capture_options);
+    ts_capture_result result = {0};
+    ts_error err = {0};
+    int rc;
+
+    opts.input_path = c->input;
+    opts.output_path = c->output;
+    opts.column = c->column;
+    opts.chat_template = c->chat_template;
+    opts.chat = c->chat;
+    opts.special = c->special;
+    opts.layers = c->layers_given ? &c->layers : NULL;
+    opts.positions = c->positions;
+    opts.format = (enum ts_capture_format)c->format;
+    opts.exact = c->exact;
+    opts.resume = c->resume;
+    opts.overwrite = c->overwrite;
+    opts.on_plan = on_plan;
+    opts.on_progress = on_progress;
+    opts.user = c;
+    rc = ts_capture_run(session, &opts, &result, &err);
+    if (c->drawn)
+        fputc('\n', stderr);
+    if (rc == TS_ERR_INTERRUPTED && result.partial)
+        return cli_fail("%s; '--resume' goes on from here", err.message);
+    if (rc != 0)
+        return cli_fail_error(&err);
+    report(c, &result);
+    return CLI_DONE;
+}
+
+int cmd_capture(int argc, char **argv) {
+    capture c = {.column = "prompt"};
+    ts_session_options opts;
+    ts_session *session = NULL;
+    ts_error err;
+    int code = parse(&c, argc, argv);
+
+    if (code < 0)
+        code = check(&c);
+    if (code >= 0)
+        return code;
+    cli_session_options(&c.common, &opts);
+    code = ts_session_open(&opts, &session, &err) == 0 ? capture_corpus(&c, session) : cli_fail_error(&err);
+    ts_session_close(session);
+    return code;
+}

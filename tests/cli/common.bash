@@ -1,0 +1,40 @@
+# Shared by the bats files and by regenerate: the inputs, and how a case is run and printed.
+# TS_CLI, TS_MODEL and TS_SOURCE_DIR come from the environment (ctest sets them).
+
+ts() { "$TS_CLI" "$@"; }
+
+# Small files with every kind of fault, in the current folder. Names are relative so that messages are
+# the same everywhere.
+make_inputs() {
+    ln -sf "$TS_MODEL" model.gguf
+    head -c 1000000 "$TS_MODEL" >cut.gguf
+    echo 'this is no model' >text.gguf
+    : >empty.gguf
+    printf 'one prompt\nanother\n' >prompts.txt
+    : >empty.txt
+    printf '\n\n' >blank.txt
+    printf 'one\000two\n' >nul.txt
+    printf 'one \377 two\n' >utf8.txt
+    printf 'one\nb\300d\n' >utf8-list.txt
+    for _ in $(seq 600); do printf 'one two three four five '; done >long.txt
+    printf '{"prompt": "one"}\n{"prompt": }\n' >bad.jsonl
+    printf '{"prompt": "one"}\n{"text": "two"}\n' >field.jsonl
+    printf '{"token_ids": [1, 999999]}\n' >ids.jsonl
+    printf '[{"role": "user", "content": "Hi"},\n {"role": "user" "content": 1}]\n' >bad-messages.json
+    printf '[]\n' >no-messages.json
+    printf '{"layers": 2}\n' >half.json
+    mkdir -p folder
+}
+
+# Runs the words of one case and prints all that a user gets.
+show_case() {
+    local code=0
+    eval "ts $1" >case.out 2>case.err </dev/null || code=$?
+    printf 'exit %s\n--- stdout\n' "$code"
+    cat case.out
+    printf -- '--- stderr\n'
+    cat case.err
+}
+
+# Lines "name | words" of tests/cli/cases, comments and blank lines left out.
+cases() { sed -n 's/^\([a-z0-9-]*\) *| *\(.*\)$/\1|\2/p' "$TS_SOURCE_DIR/tests/cli/cases"; }

@@ -1,0 +1,177 @@
+# What run and capture do around the work: streams, signals, exit codes, the environment.
+
+setup() {
+    load common
+    cd "$BATS_TEST_TMPDIR"
+    ln -sf "$TS_MODEL" model.gguf
+}
+
+@test "stdout holds the text and nothing else, stderr nothing" {
+    ts run -m model.gguf -p 'The capital of France is' -n 8 >out 2>err
+    [ -s out ]
+    [ ! -s err ]
+    ts run -m model.gguf -p 'The capital of France is' -n 8 -v >verbose 2>err
+    cmp out verbose
+    grep -q 'decode passes in' err
+    grep -q '^llama.cpp: ' err
+}
+
+@test "-n 0 prints nothing and succeeds" {
+    ts run -m model.gguf -p 'The sky' -n 0 >out 2>err
+    [ ! -s out ]
+    [ ! -s err ]
+}
+
+@test "the logits hash repeats, and differs for another prompt" {
+    ts run -m model.gguf -p 'The sky is' -n 4 --logits-hash 2>a >/dev/null
+    ts run -m model.gguf -p 'The sky is' -n 4 --logits-hash 2>b >/dev/null
+    ts run -m model.gguf -p 'The sea is' -n 4 --logits-hash 2>c >/dev/null
+    grep -qxE 'logits fnv1a64 [0-9a-f]{16} over [0-9]+ passes' a
+    cmp a b
+    ! cmp -s a c
+}
+
+@test "a full disk under stdout is one line and exit 1" {
+    [ -w /dev/full ] || skip "no /dev/full"
+    code=0
+    ts run -m model.gguf -p hi -n 4 >/dev/full 2>err || code=$?
+    [ "$code" = 1 ]
+    [ "$(cat err)" = "turbospark run: cannot write standard output: No space left on device" ]
+    code=0
+    ts nodes -m model.gguf >/dev/full 2>err || code=$?
+    [ "$code" = 1 ]
+    code=0
+    ts --help >/dev/full 2>err || code=$?
+    [ "$code" = 1 ]
+}
+
+@test "a reader that leaves stops the run: one line, exit 1, no signal" {
+    { ts run -m model.gguf -p 'Once upon a time' -n 2000 --ignore-eos 2>err; echo $? >code; } | head -c 10 >/dev/null
+    [ "$(cat code)" = 1 ]
+    [ "$(cat err)" = "turbospark run: cannot write standard output: Broken pipe" ]
+}
+
+# Runs a long generation, sends the signal once text comes, waits for the end.
+interrupt() { # SIGNAL, more options
+    local signal=$1 pid code=0
+    shift
+    "$TS_CLI" run -m model.gguf -p 'Once upon a time' -n 3000 --ignore-eos "$@" >out 2>err &
+    pid=$!
+    for _ in $(seq 200); do [ -s out ] && break; sleep 0.1; done
+    kill -s "$signal" "$pid"
+    wait "$pid" || code=$?
+    echo "$code" >code
+}
+
+@test "SIGINT and SIGTERM end a run at the next token, exit 1, text and capture kept" {
+    for signal in INT TERM; do
+        interrupt "$signal" --resid-capture cap.json
+        [ "$(cat code)" = 1 ]
+        [ "$(wc -l <err)" = 1 ]
+        grep -q '^turbospark run: ' err
+        [ -s out ]
+        [ -s cap.json ]
+        [ -s cap.f32 ]
+        rm cap.*
+    done
+}
+
+@test "-q keeps errors" {
+    code=0
+    ts run -m nowhere.gguf -p hi -q 2>err || code=$?
+    [ "$code" = 1 ]
+    [ "$(wc -l <err)" = 1 ]
+}
+
+@test "the variable and the flag capture the same bytes, and the flag wins" {
+    TURBOSPARK_RESID_CAPTURE=$PWD/env.json ts run -m model.gguf -p 'The sky is' -n 2 >a 2>err
+    [ ! -s err ]
+    ts run -m model.gguf -p 'The sky is' -n 2 --resid-capture flag.json >b
+    cmp a b
+    cmp env.f32 flag.f32
+    rm env.*
+    TURBOSPARK_RESID_CAPTURE=$PWD/env.json ts run -m model.gguf -p 'The sky is' -n 2 --resid-capture flag.json >c
+    cmp a c
+    [ ! -e env.json ]
+}
+
+@test "a capture that cannot be written is told after the text, exit 1" {
+    mkdir there
+    setpriv --bounding-set -dac_override,-dac_read_search true 2>/dev/null || skip "no setpriv"
+    chmod 555 there
+    code=0
+    setpriv --bounding-set -dac_override,-dac_read_search \
+        "$TS_CLI" capture -m model.gguf -i <(echo hi) -o there/out.json 2>/dev/null && false
+    printf 'hi\n' >list.txt
+    setpriv --bounding-set -dac_override,-dac_read_search \
+        "$TS_CLI" capture -m model.gguf -i list.txt -o there/out.json 2>err || code=$?
+    chmod 755 there
+    [ "$code" = 1 ]
+    grep -q "there.*: Permission denied" err
+    [ "$(wc -l <err)" = 1 ]
+}
+
+@test "capture says the size first, then what it did; -q says nothing" {
+    printf 'The sky is\nThe sea\n\nIt rains\n' >list.txt
+    ts capture -m model.gguf -i list.txt -o out.json >out 2>err
+    [ ! -s out ]
+    head -n 1 err | grep -qE "^turbospark capture: 3 prompts, [0-9]+ tokens; 'out.json' will take [0-9.]+ "
+    grep -q '3 rows of 3 prompts' err
+    grep -q '1 empty lines\? skipped' err
+    ! grep -q $'\r' err
+    ts capture -m model.gguf -i list.txt -o quiet.json -q 2>err
+    [ ! -s err ]
+    cmp out.f32 quiet.f32
+    ts capture -m model.gguf -i list.txt -o bar.json --progress 2>err
+    grep -q '100 %' err
+}
+
+@test "capture keeps an existing file unless told, and takes the format from the name" {
+    printf 'The sky is\n' >list.txt
+    ts capture -m model.gguf -i list.txt -o out.json -q
+    cp out.f32 before
+    code=0
+    ts capture -m model.gguf -i list.txt -o out.json 2>err || code=$?
+    [ "$code" = 1 ]
+    [ "$(wc -l <err)" = 1 ]
+    cmp before out.f32
+    ts capture -m model.gguf -i list.txt -o out.json --overwrite -q
+    cmp before out.f32
+    ts capture -m model.gguf -i list.txt -o out.safetensors -q
+    ts inspect out.safetensors | grep -qi safetensors
+}
+
+@test "nodes and inspect print JSON that a parser reads" {
+    ts nodes -m model.gguf --json | python3 -c '
+import json, sys
+d = json.load(sys.stdin)
+resid = [s for s in d["sites"] if s["site"] == "resid"]
+assert d["architecture"] == "llama" and d["blocks"] == len(resid) == 30
+assert [s["block"] for s in resid] == list(range(30))
+assert all(s["width"] == 576 and s["how"] == "redirected" for s in resid)'
+    printf 'The sky is\n' >list.txt
+    ts capture -m model.gguf -i list.txt -o out.json -q
+    ts inspect --json out.json | python3 -c 'import json, sys; json.load(sys.stdin)'
+    ts inspect out.json out.meta >out
+    [ -s out ]
+}
+
+@test "nodes --site keeps one kind" {
+    ts nodes -m model.gguf --site head >out
+    [ "$(wc -l <out)" = 2 ]
+    ! grep -vE '^(SITE|head) ' out
+}
+
+@test "bench prints a table that says what decided, and raw samples" {
+    ts bench -m model.gguf -n 4 -r 3 --json b.json >out 2>err
+    [ ! -s err ]
+    grep -q 'spread of off against itself' out
+    ! grep -nE '.{80}' out
+    python3 -c '
+import json
+d = json.load(open("b.json"))
+assert [len(a["tokens_per_s"]) for a in d["arms"]] == [3] * 4'
+    printf 'The sky is\nThe sea\n' >list.txt
+    ts bench -m model.gguf -r 1 --corpus list.txt >out
+    grep -q 'of the tokens/s of no tap' out
+}

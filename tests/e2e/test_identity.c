@@ -1,0 +1,215 @@
+/* The seed's promise on a real model: text, every logit and the snapshot's bytes are the same with the capture
+ * off, redirected and asked for, in every setting; off installs no callback; -n does not move the snapshot. */
+#include "e2e.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char prompt[] =
+    "The lighthouse keeper climbed the spiral stairs every evening at dusk, carrying a lantern, a flask of tea and the "
+    "old logbook in which his father had written down the names of every ship that passed the cape. On the night of "
+    "the great storm he counted seventeen of them before the glass went dark, and";
+
+enum arm { OFF, REDIRECT, ASK };
+
+typedef struct setting {
+    bool sampled;
+    uint32_t n_ubatch;
+    int32_t n_threads;
+    enum ts_flash flash;
+} setting;
+
+typedef struct outcome {
+    char text[8192];
+    size_t length;
+    uint64_t logits;
+    int n_passes;
+    char *snapshot; /* the sidecar's bytes */
+    size_t snapshot_bytes;
+} outcome;
+
+static ts_session *base;
+
+static void on_text(const char *bytes, size_t n, void *user) {
+    outcome *o = user;
+    assert_true(o->length + n < sizeof(o->text));
+    memcpy(o->text + o->length, bytes, n);
+    o->length += n;
+}
+
+static void on_logits(const float *logits, int32_t n_vocab, void *user) {
+    outcome *o = user;
+    o->logits = e2e_hash(o->logits, logits, (size_t)n_vocab * sizeof(float));
+    o->n_passes++;
+}
+
+static void generate(ts_session *s, int32_t n_predict, bool sampled, outcome *o) {
+    ts_error err = {0};
+    int32_t *tokens;
+    size_t n;
+    e2e_ok(ts_session_tokenize(s, prompt, strlen(prompt), 0, &tokens, &n, &err), &err);
+    assert_true(n > 64); /* several ubatches of 32 */
+    ts_generate_options g = TS_OPTIONS_INIT(ts_generate_options);
+    g.tokens = tokens;
+    g.n_tokens = n;
+    g.n_predict = n_predict;
+    g.ignore_eos = true;
+    g.temperature = sampled ? 0.8f : 0.0f;
+    g.seed = 1;
+    g.on_text = on_text;
+    g.on_logits = on_logits;
+    g.user = o;
+    e2e_ok(ts_session_generate(s, &g, NULL, &err), &err);
+    ts_free(tokens);
+}
+
+static void run(const setting *c, enum arm arm, int32_t n_predict, outcome *o) {
+    ts_error err = {0};
+    ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
+    so.share = base;
+    so.n_ctx = 512;
+    so.n_ubatch = c->n_ubatch;
+    so.n_threads = c->n_threads;
+    so.flash_attn = c->flash;
+    so.tap = arm == ASK ? TS_TAP_ASK : TS_TAP_REDIRECT;
+    memset(o, 0, sizeof(*o));
+    o->logits = E2E_HASH;
+    ts_session *s = e2e_open(&so);
+    if (arm != OFF) {
+        ts_resid_options ro = TS_OPTIONS_INIT(ts_resid_options);
+        ro.path = e2e_path("snap.json");
+        e2e_ok(ts_session_attach_resid(s, &ro, &err), &err);
+    }
+    e2e_ok(ts_session_start(s, &err), &err);
+    assert_int_equal(ts_session_has_callback(s), arm != OFF);
+    generate(s, n_predict, c->sampled, o);
+    e2e_ok(ts_session_finish(s, &err), &err);
+    if (arm != OFF) o->snapshot = e2e_slurp(e2e_path("snap.f32"), &o->snapshot_bytes);
+    ts_session_close(s);
+}
+
+static void assert_same(const outcome *a, const outcome *b) {
+    assert_int_equal(a->length, b->length);
+    assert_memory_equal(a->text, b->text, a->length);
+    assert_int_equal(a->n_passes, b->n_passes);
+    assert_true(a->logits == b->logits);
+}
+
+static void assert_same_snapshot(const outcome *a, const outcome *b) {
+    assert_true(a->snapshot_bytes > 0);
+    assert_int_equal(a->snapshot_bytes, b->snapshot_bytes);
+    assert_memory_equal(a->snapshot, b->snapshot, a->snapshot_bytes);
+}
+
+/* Off, redirected, asked for; one token and 200. */
+static void check_setting(const setting *c) {
+    static const int32_t lengths[] = {1, 200};
+    outcome snap[2][3];
+    for (int k = 0; k < 2; k++) {
+        for (int arm = OFF; arm <= ASK; arm++) run(c, (enum arm)arm, lengths[k], &snap[k][arm]);
+        assert_int_equal(snap[k][OFF].n_passes, lengths[k]);
+        assert_same(&snap[k][OFF], &snap[k][REDIRECT]);
+        assert_same(&snap[k][OFF], &snap[k][ASK]);
+        assert_same_snapshot(&snap[k][REDIRECT], &snap[k][ASK]);
+    }
+    assert_same_snapshot(&snap[0][REDIRECT], &snap[1][REDIRECT]);
+    for (int k = 0; k < 2; k++)
+        for (int arm = REDIRECT; arm <= ASK; arm++) free(snap[k][arm].snapshot);
+}
+
+static void identity(bool sampled) {
+    static const uint32_t ubatches[] = {32, 512};
+    static const enum ts_flash flashes[] = {TS_FLASH_ON, TS_FLASH_OFF};
+    for (int u = 0; u < 2; u++)
+        for (int32_t threads = 1; threads <= 2; threads++)
+            for (int f = 0; f < 2; f++) {
+                setting c = {sampled, ubatches[u], threads, flashes[f]};
+                print_message("  %s, -ub %u, -t %d, -fa %s\n", sampled ? "sampled" : "greedy", c.n_ubatch, threads,
+                              c.flash == TS_FLASH_ON ? "on" : "off");
+                check_setting(&c);
+            }
+}
+
+static void test_greedy(void **state) {
+    (void)state;
+    identity(false);
+}
+
+static void test_sampled(void **state) {
+    (void)state;
+    identity(true);
+}
+
+/* Armed again by each generation: three prompts in one open give three snapshots, equal to three opens. */
+static void test_rearm(void **state) {
+    (void)state;
+    ts_error err = {0};
+    setting c = {false, 512, 2, TS_FLASH_AUTO};
+    outcome once, o = {.logits = E2E_HASH};
+    run(&c, REDIRECT, 1, &once);
+    ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
+    so.share = base;
+    so.n_ctx = 512;
+    ts_session *s = e2e_open(&so);
+    ts_resid_options ro = TS_OPTIONS_INIT(ts_resid_options);
+    ro.path = e2e_path("three.json");
+    e2e_ok(ts_session_attach_resid(s, &ro, &err), &err);
+    for (int i = 0; i < 3; i++) generate(s, 3 * i + 1, false, &o);
+    e2e_ok(ts_session_finish(s, &err), &err);
+    ts_session_close(s);
+    size_t n;
+    char *rows = e2e_slurp(e2e_path("three.f32"), &n);
+    assert_int_equal(n, 3 * once.snapshot_bytes);
+    for (size_t i = 0; i < 3; i++) assert_memory_equal(rows + i * once.snapshot_bytes, once.snapshot, once.snapshot_bytes);
+    free(rows);
+    free(once.snapshot);
+}
+
+/* Nothing captured: nothing written, no error. */
+static void test_nothing_captured(void **state) {
+    (void)state;
+    ts_error err = {0};
+    ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
+    so.share = base;
+    so.n_ctx = 256;
+    ts_session *s = e2e_open(&so);
+    ts_resid_options ro = TS_OPTIONS_INIT(ts_resid_options);
+    ro.path = e2e_path("none.json");
+    e2e_ok(ts_session_attach_resid(s, &ro, &err), &err);
+    e2e_ok(ts_session_start(s, &err), &err);
+    e2e_ok(ts_session_finish(s, &err), &err);
+    ts_session_close(s);
+    assert_null(fopen(e2e_path("none.json"), "rb"));
+    assert_null(fopen(e2e_path("none.f32"), "rb"));
+    assert_null(fopen(e2e_path("none.meta"), "rb"));
+}
+
+static void test_speculation_predicate(void **state) {
+    (void)state;
+    ts_error err = {0};
+    assert_false(ts_resid_allows_speculation(true, false, &err));
+    assert_non_null(strstr(err.message, "headful"));
+    assert_true(ts_resid_allows_speculation(true, true, NULL));
+    assert_true(ts_resid_allows_speculation(false, false, NULL));
+    assert_true(ts_resid_allows_speculation(false, true, NULL));
+}
+
+int main(void) {
+    if (!e2e_model_path()) return E2E_SKIP;
+    ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
+    so.model_path = e2e_model_path();
+    ts_error err = {0};
+    if (ts_session_open(&so, &base, &err) != TS_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_greedy),           cmocka_unit_test(test_sampled), cmocka_unit_test(test_rearm),
+        cmocka_unit_test(test_nothing_captured), cmocka_unit_test(test_speculation_predicate),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    ts_session_close(base);
+    e2e_remove_tmp();
+    return failed;
+}
