@@ -40,7 +40,7 @@ bench: setup build ## off, redirected and asked side by side: the ratio table
 	@scripts/bench
 
 asan: setup ## unit tests under the address and undefined behaviour sanitizers
-	$(call compile,$(BUILD)/asan,-DTS_SANITIZE=address$(comma)undefined)
+	$(call compile,$(BUILD)/asan,-DTS_SANITIZE=address$(comma)undefined -DTS_FAULT_INJECTION=ON)
 	@ctest --test-dir $(BUILD)/asan -L unit --output-on-failure --no-tests=error
 
 fuzz: setup ## each parser under libFuzzer, FUZZ_SECONDS each (needs clang)

@@ -1,10 +1,12 @@
-/* Runs the arms of a comparison in turn and compares them pair by pair. Knows nothing of what an arm does. */
+/* Runs the arms of a comparison in turn and compares them pair by pair. Knows nothing of what an
+ * arm does. */
 #include "bench.h"
 #include "cli.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -16,6 +18,26 @@ static int compare_doubles(const void *a, const void *b) {
 static double median(double *values, size_t n) {
     qsort(values, n, sizeof(values[0]), compare_doubles);
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+static double seconds(clockid_t clock) {
+    struct timespec t = {0};
+
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* The threads of the arm before spin for a while before they sleep, and would slow the next arm:
+ * waits until this process uses no processor, at most a second. */
+static void settle(void) {
+    const struct timespec slice = {.tv_nsec = 30000000};
+    double begin = seconds(CLOCK_MONOTONIC), used;
+
+    do {
+        used = seconds(CLOCK_PROCESS_CPUTIME_ID);
+        nanosleep(&slice, NULL);
+        used = seconds(CLOCK_PROCESS_CPUTIME_ID) - used;
+    } while (used > 0.002 && seconds(CLOCK_MONOTONIC) - begin < 1);
 }
 
 int bench_run(bench_plan *plan, ts_error *err) {
@@ -34,7 +56,9 @@ int bench_run(bench_plan *plan, ts_error *err) {
             size_t step = r % 2 == 0 ? i : BENCH_ARMS - 1 - i;
             size_t arm = (step + (size_t)(r + 1) / 2) % BENCH_ARMS;
 
-            rc = plan->run(arm, plan->user, r < 0 ? &warm_up : &plan->arms[arm].tokens_per_s[r], err);
+            settle();
+            rc = plan->run(arm, plan->user, r < 0 ? &warm_up : &plan->arms[arm].tokens_per_s[r],
+                           err);
         }
     }
     if (plan->drawing)
@@ -55,7 +79,8 @@ bench_cost bench_compare(const bench_plan *plan, size_t arm, size_t reference) {
     if (!costs)
         return cost;
     for (size_t r = 0; r < n; r++)
-        costs[r] = 100 * (plan->arms[reference].tokens_per_s[r] / plan->arms[arm].tokens_per_s[r] - 1);
+        costs[r] =
+            100 * (plan->arms[reference].tokens_per_s[r] / plan->arms[arm].tokens_per_s[r] - 1);
     cost.median = median(costs, n);
     cost.min = costs[0];
     cost.max = costs[n - 1];

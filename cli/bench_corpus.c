@@ -1,5 +1,5 @@
-/* The arms of `bench --corpus`: a packed capture, the same batches untapped (twice), and --exact. Captures
- * write real files, into a folder of their own that is removed at the end. */
+/* The arms of `bench --corpus`: a packed capture, the same batches untapped (twice), and --exact.
+ * Captures write real files, into a folder of their own that is removed at the end. */
 #include "bench.h"
 #include "cli.h"
 
@@ -48,7 +48,8 @@ static int run_arm(size_t arm, void *user, double *tokens_per_s, ts_error *err) 
 static int make_folder(corpus *c) {
     const char *base = getenv("TMPDIR");
 
-    snprintf(c->folder, sizeof(c->folder), "%s/turbospark-bench-%ld", base && *base ? base : "/tmp", (long)getpid());
+    snprintf(c->folder, sizeof(c->folder), "%s/turbospark-bench-%ld", base && *base ? base : "/tmp",
+             (long)getpid());
     if (mkdir(c->folder, 0700) != 0)
         return cli_fail("cannot make a folder '%s': %s", c->folder, strerror(errno));
     snprintf(c->output, sizeof(c->output), "%s/bench.json", c->folder);
@@ -98,9 +99,16 @@ int bench_corpus(const cli_common *common, const char *path, int32_t repetitions
     ts_model_info info;
     ts_error err;
     FILE *json = NULL;
-    bench_plan plan = {.work = "corpus", .info = &info, .common = common, .repetitions = repetitions,
-                       .drawing = drawing, .run = run_arm, .user = &c,
-                       .arms = {{.name = "no tap"}, {.name = "no tap again"}, {.name = "packed capture"},
+    bench_plan plan = {.work = "corpus",
+                       .info = &info,
+                       .common = common,
+                       .repetitions = repetitions,
+                       .drawing = drawing,
+                       .run = run_arm,
+                       .user = &c,
+                       .arms = {{.name = "no tap"},
+                                {.name = "no tap again"},
+                                {.name = "packed capture"},
                                 {.name = "exact capture"}}};
     int code = bench_json_open(json_path, &json);
 
@@ -112,8 +120,9 @@ int bench_corpus(const cli_common *common, const char *path, int32_t repetitions
         code = cli_fail_error(&err);
         goto cleanup;
     }
-    snprintf(plan.title, sizeof(plan.title), "corpus: %.60s, %llu prompts, %llu tokens, %d rounds", info.description,
-             (unsigned long long)c.n_prompts, (unsigned long long)c.n_tokens, repetitions);
+    snprintf(plan.title, sizeof(plan.title), "corpus: %.60s, %llu prompts, %llu tokens, %d rounds",
+             info.description, (unsigned long long)c.n_prompts, (unsigned long long)c.n_tokens,
+             repetitions);
     bench_print_table(&plan);
     print_ratios(&plan);
     code = bench_json_finish(&plan, json_path, json);

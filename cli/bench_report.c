@@ -10,15 +10,16 @@
 static void print_verdict(const bench_plan *plan, size_t arm, double spread) {
     double cost = bench_compare(plan, arm, 0).median;
 
-    printf("%s costs %.2f %% of the time of %s\n    (spread of %s against itself %.2f %%)%s\n", plan->arms[arm].name,
-           cost, plan->arms[0].name, plan->arms[0].name, spread,
+    printf("%s costs %.2f %% of the time of %s\n    (spread of %s against itself %.2f %%)%s\n",
+           plan->arms[arm].name, cost, plan->arms[0].name, plan->arms[0].name, spread,
            fabs(cost) <= spread ? ": no difference that can be told" : "");
 }
 
 void bench_print_table(const bench_plan *plan) {
     double spread = bench_spread(plan);
 
-    printf("%s\n\n%-20s %10s %10s %10s %10s\n", plan->title, "arm", "tokens/s", "cost %", "min %", "max %");
+    printf("%s\n\n%-20s %10s %10s %10s %10s\n", plan->title, "arm", "tokens/s", "cost %", "min %",
+           "max %");
     for (size_t a = 0; a < BENCH_ARMS; a++) {
         printf("%-20s %10.1f", plan->arms[a].name, bench_median_rate(plan, a));
         if (a == 0) {
@@ -38,14 +39,19 @@ void bench_print_table(const bench_plan *plan) {
 static void write_cost(FILE *out, const bench_plan *plan, size_t arm) {
     bench_cost c = bench_compare(plan, arm, 0);
 
-    fprintf(out, ", \"cost_percent\": {\"median\": %.6g, \"min\": %.6g, \"max\": %.6g}", c.median, c.min, c.max);
+    fprintf(out, ", \"cost_percent\": {\"median\": %.6g, \"min\": %.6g, \"max\": %.6g}", c.median,
+            c.min, c.max);
 }
 
 static void write_plan(FILE *out, const bench_plan *plan) {
-    fprintf(out, "{\"turbospark\": \"%s\", \"llama_cpp\": \"%s\", \"model\": ", ts_version(), ts_engine_version());
+    fprintf(out, "{\"turbospark\": \"%s\", \"llama_cpp\": \"%s\", \"model\": ", ts_version(),
+            ts_engine_version());
     cli_json_string(out, plan->info->description);
-    fprintf(out, ", \"model_bytes\": %llu, \"threads\": %d, \"n_ubatch\": %u, \"work\": \"%s\", \"title\": ",
-            (unsigned long long)plan->info->size_bytes, plan->common->n_threads, plan->common->n_ubatch, plan->work);
+    fprintf(
+        out,
+        ", \"model_bytes\": %llu, \"threads\": %d, \"n_ubatch\": %u, \"work\": \"%s\", \"title\": ",
+        (unsigned long long)plan->info->size_bytes, plan->common->n_threads, plan->common->n_ubatch,
+        plan->work);
     cli_json_string(out, plan->title);
     fprintf(out, ", \"repetitions\": %d, \"spread_percent\": %.6g, \"arms\": [", plan->repetitions,
             bench_spread(plan));

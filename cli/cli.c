@@ -1,11 +1,12 @@
-/* Owns the command line's process-wide state: verbosity, the stop flag, errors kept back, standard output.
- * Refuses to decide anything about a command's work. */
+/* Owns the command line's process-wide state: verbosity, the stop flag, errors kept back, standard
+ * output. Refuses to decide anything about a command's work. */
 #include "cli.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct {
@@ -78,8 +79,12 @@ void cli_verbosity(bool quiet, bool verbose) {
     cli.verbose = verbose && !quiet;
 }
 
-bool cli_verbose(void) { return cli.verbose; }
-volatile const int *cli_stop_flag(void) { return &stop_flag; }
+bool cli_verbose(void) {
+    return cli.verbose;
+}
+volatile const int *cli_stop_flag(void) {
+    return &stop_flag;
+}
 
 /* The line, or what follows its "function: ", stands in the message. */
 static bool quoted_in(const char *line, const char *message) {
@@ -88,7 +93,8 @@ static bool quoted_in(const char *line, const char *message) {
     return strstr(message, line) || (colon && strstr(message, colon + 2));
 }
 
-/* Shows the kept lines. When `message` quotes one of them, the others only tell the same failure again. */
+/* Shows the kept lines. When `message` quotes one of them, the others only tell the same failure
+ * again. */
 static void show_kept(const char *message) {
     bool told = false;
 
@@ -134,7 +140,8 @@ int cli_usage(const char *fmt, ...) {
     char tail[96];
     va_list args;
 
-    snprintf(tail, sizeof(tail), "; try 'turbospark%s%s --help'", *cli.command ? " " : "", cli.command);
+    snprintf(tail, sizeof(tail), "; try 'turbospark%s%s --help'", *cli.command ? " " : "",
+             cli.command);
     va_start(args, fmt);
     print_line(fmt, args, tail);
     va_end(args);
@@ -174,7 +181,18 @@ int cli_end(int code) {
     return code == CLI_DONE ? CLI_FAILED : code;
 }
 
-bool cli_wants_progress(bool asked) { return !cli.quiet && (asked || isatty(STDERR_FILENO)); }
+bool cli_wants_progress(bool asked) {
+    return !cli.quiet && (asked || isatty(STDERR_FILENO));
+}
+
+int cli_keep_input(const char *output, const char *what, const char *input) {
+    struct stat a, b;
+
+    if (!output || !input || stat(output, &a) != 0 || stat(input, &b) != 0 ||
+        a.st_ino != b.st_ino || a.st_dev != b.st_dev)
+        return -1;
+    return cli_fail("output '%s' is the %s", output, what);
+}
 
 void cli_json_string(FILE *out, const char *text) {
     putc('"', out);

@@ -1,5 +1,6 @@
-/* What every command shares: messages, exit codes, the stop flag, standard output. The command line is the
- * one place with process-wide state, since signals, llama.cpp's log and its abort hook are process-wide. */
+/* What every command shares: messages, exit codes, the stop flag, standard output. The command line
+ * is the one place with process-wide state, since signals, llama.cpp's log and its abort hook are
+ * process-wide. */
 #ifndef TS_CLI_H
 #define TS_CLI_H
 
@@ -32,11 +33,16 @@ volatile const int *cli_stop_flag(void);
 
 /* Writes to standard output, and raises the stop flag when nobody reads it any more. */
 void cli_out(const char *bytes, size_t length);
-/* Flushes standard output and shows errors kept back; a failed write turns CLI_DONE into CLI_FAILED. */
+/* Flushes standard output and shows errors kept back; a failed write turns CLI_DONE into
+ * CLI_FAILED. */
 int cli_end(int code);
 
 /* Progress is drawn on stderr when that is a terminal, or when asked for, and never with -q. */
 bool cli_wants_progress(bool asked);
+
+/* Refuses to write over a file the command reads: `what` names its role ("model"). NULL paths are
+ * fine. Returns -1 to go on, else CLI_FAILED. */
+int cli_keep_input(const char *output, const char *what, const char *input);
 
 /* `text` as a JSON string with its quotes. */
 void cli_json_string(FILE *out, const char *text);

@@ -1,5 +1,5 @@
-/* `turbospark bench`: what tapping costs, in one process. Owns the options and the arms of the decode
- * comparison: off, off again, residuals redirected, residuals asked for. */
+/* `turbospark bench`: what tapping costs, in one process. Owns the options and the arms of the
+ * decode comparison: off, off again, residuals redirected, residuals asked for. */
 #include "bench.h"
 #include "cli.h"
 
@@ -26,22 +26,26 @@ typedef struct decode {
 static int parse(decode *d, int argc, char **argv) {
     cli_common_table common;
     const cli_option table[] = {
-        OPTION("p", "prompt", "TEXT", CLI_TEXT, &d->prompt, "the prompt to go on from (default: '{}')",
-               .given = &d->prompt_given),
-        OPTION("n", "predict", "N", CLI_I32, &d->n_predict, "tokens to generate a round (default: {})", .min = 2,
-               .max = INT32_MAX, .given = &d->predict_given),
-        OPTION("r", "repetitions", "N", CLI_I32, &d->repetitions, "rounds (default: {})", .min = 1, .max = 100000),
+        OPTION("p", "prompt", "TEXT", CLI_TEXT, &d->prompt,
+               "the prompt to go on from (default: '{}')", .given = &d->prompt_given),
+        OPTION("n", "predict", "N", CLI_I32, &d->n_predict,
+               "tokens to generate a round (default: {})", .min = 2, .max = INT32_MAX,
+               .given = &d->predict_given),
+        OPTION("r", "repetitions", "N", CLI_I32, &d->repetitions, "rounds (default: {})", .min = 1,
+               .max = 100000),
         OPTION(NULL, "corpus", "FILE", CLI_TEXT, &d->corpus,
                "compare captures of this prompt list instead: packed, untapped, --exact"),
         OPTION(NULL, "json", "FILE", CLI_TEXT, &d->json, "also write the raw samples"),
-        OPTION(NULL, "progress", NULL, CLI_FLAG, &d->progress, "count rounds also when stderr is no terminal"),
+        OPTION(NULL, "progress", NULL, CLI_FLAG, &d->progress,
+               "count rounds also when stderr is no terminal"),
     };
     const cli_group groups[] = {CLI_GROUP("Comparison", table), CLI_GROUP("Model", common.model),
                                 CLI_GROUP("Messages", common.output)};
-    const cli_syntax syntax = {"bench -m FILE [options]",
-                               "Prints what tapping residual streams costs. The arms run in turn in one process; "
-                               "each is compared with 'off' of the same round, and so is 'off' itself.",
-                               groups, sizeof(groups) / sizeof(groups[0]), false};
+    const cli_syntax syntax = {
+        "bench -m FILE [options]",
+        "Prints what tapping residual streams costs. The arms run in turn in one process; "
+        "each is compared with 'off' of the same round, and so is 'off' itself.",
+        groups, sizeof(groups) / sizeof(groups[0]), false};
     int n_operands;
 
     cli_common_options(&d->common, &common);
@@ -53,7 +57,9 @@ static int check(const decode *d) {
 
     if (code < 0 && d->corpus && (d->prompt_given || d->predict_given))
         return cli_usage("'--corpus' and '%s' exclude each other", d->prompt_given ? "-p" : "-n");
-    return code;
+    if (code < 0)
+        code = cli_keep_input(d->json, "model", d->common.model);
+    return code < 0 ? cli_keep_input(d->json, "input", d->corpus) : code;
 }
 
 static int open_arm(decode *d, size_t arm, ts_error *err) {
@@ -82,7 +88,8 @@ static int open_arms(decode *d, ts_model_info *info, ts_error *err) {
     if (rc == 0)
         rc = ts_session_model_info(d->sessions[0], info, err);
     if (rc == 0)
-        rc = ts_session_tokenize(d->sessions[0], d->prompt, strlen(d->prompt), 0, &d->tokens, &d->n_tokens, err);
+        rc = ts_session_tokenize(d->sessions[0], d->prompt, strlen(d->prompt), 0, &d->tokens,
+                                 &d->n_tokens, err);
     return rc;
 }
 
@@ -106,9 +113,16 @@ static int bench_decode(decode *d, bool drawing) {
     ts_model_info info;
     ts_error err;
     FILE *json = NULL;
-    bench_plan plan = {.work = "decode", .info = &info, .common = &d->common, .repetitions = d->repetitions,
-                       .drawing = drawing, .run = run_arm, .user = d,
-                       .arms = {{.name = "off"}, {.name = "off again"}, {.name = "resid, redirected"},
+    bench_plan plan = {.work = "decode",
+                       .info = &info,
+                       .common = &d->common,
+                       .repetitions = d->repetitions,
+                       .drawing = drawing,
+                       .run = run_arm,
+                       .user = d,
+                       .arms = {{.name = "off"},
+                                {.name = "off again"},
+                                {.name = "resid, redirected"},
                                 {.name = "resid, asked"}}};
     int code = bench_json_open(d->json, &json);
 
@@ -118,8 +132,9 @@ static int bench_decode(decode *d, bool drawing) {
         code = cli_fail_error(&err);
         bench_json_discard(d->json, json);
     } else {
-        snprintf(plan.title, sizeof(plan.title), "decode: %.60s, %zu prompt tokens, %d generated, %d rounds",
-                 info.description, d->n_tokens, d->n_predict, d->repetitions);
+        snprintf(plan.title, sizeof(plan.title),
+                 "decode: %.60s, %zu prompt tokens, %d generated, %d rounds", info.description,
+                 d->n_tokens, d->n_predict, d->repetitions);
         bench_print_table(&plan);
         code = bench_json_finish(&plan, d->json, json);
     }
@@ -128,7 +143,8 @@ static int bench_decode(decode *d, bool drawing) {
 }
 
 int cmd_bench(int argc, char **argv) {
-    decode d = {.prompt = DEFAULT_PROMPT, .n_predict = DEFAULT_PREDICT, .repetitions = DEFAULT_REPETITIONS};
+    decode d = {
+        .prompt = DEFAULT_PROMPT, .n_predict = DEFAULT_PREDICT, .repetitions = DEFAULT_REPETITIONS};
     bool drawing;
     int code = parse(&d, argc, argv);
 

@@ -1,5 +1,5 @@
-/* `turbospark capture`: residual streams of a prompt list, one open of the model. Owns the progress bar and
- * the lines about sizes; the walk itself is the library's. */
+/* `turbospark capture`: residual streams of a prompt list, one open of the model. Owns the progress
+ * bar and the lines about sizes; the walk itself is the library's. */
 #include "cli.h"
 #include "options.h"
 
@@ -19,9 +19,9 @@ typedef struct capture {
     ts_positions positions;
     int format;
 
-    bool drawing;     /* the bar is wanted */
-    bool drawn;       /* and stands on the line */
-    double drawn_at;  /* seconds */
+    bool drawing;    /* the bar is wanted */
+    bool drawn;      /* and stands on the line */
+    double drawn_at; /* seconds */
 } capture;
 
 static const char *const format_names[] = {"f32", "safetensors", NULL}; /* enum ts_capture_format */
@@ -30,7 +30,8 @@ static int parse(capture *c, int argc, char **argv) {
     cli_common_table common;
     const cli_option prompts[] = {
         OPTION("i", "input", "FILE", CLI_TEXT, &c->input,
-               "prompts: one a line with \\n escapes, or, named .jsonl, JSON Lines with 'prompt', 'messages' or "
+               "prompts: one a line with \\n escapes, or, named .jsonl, JSON Lines with 'prompt', "
+               "'messages' or "
                "'token_ids', and an optional 'label'"),
         OPTION(NULL, "column", "NAME", CLI_TEXT, &c->column,
                "JSON Lines: the field that holds the text (default: {})"),
@@ -42,7 +43,8 @@ static int parse(capture *c, int argc, char **argv) {
                "text such as <|im_start|> in plain prompts is the control token"),
     };
     const cli_option rows[] = {
-        OPTION("o", "output", "FILE", CLI_TEXT, &c->output, "where to: FILE.json, or FILE.safetensors"),
+        OPTION("o", "output", "FILE", CLI_TEXT, &c->output,
+               "where to: FILE.json, or FILE.safetensors"),
         OPTION(NULL, "format", "NAME", CLI_CHOICE, &c->format,
                "'f32' (header, .f32 and .meta) or 'safetensors' (default: by the output's name)",
                .choices = format_names, .given = &c->format_given),
@@ -50,19 +52,24 @@ static int parse(capture *c, int argc, char **argv) {
                "blocks A to B, from 0, both included (default: all); needs safetensors",
                .given = &c->layers_given),
         OPTION(NULL, "positions", "WHICH", CLI_POSITIONS, &c->positions,
-               "tokens of each prompt: 'last', a number (-1 = last), A:B, 'all' or 'mean' (default: last)"),
+               "tokens of each prompt: 'last', a number (-1 = last), A:B, 'all' or 'mean' "
+               "(default: last)"),
         OPTION(NULL, "exact", NULL, CLI_FLAG, &c->exact,
                "one prompt at a time, passes as in run: equal to run's captures to the bit"),
-        OPTION(NULL, "resume", NULL, CLI_FLAG, &c->resume, "continue an interrupted capture, if there is one"),
+        OPTION(NULL, "resume", NULL, CLI_FLAG, &c->resume,
+               "continue an interrupted capture, if there is one"),
         OPTION(NULL, "overwrite", NULL, CLI_FLAG, &c->overwrite, "replace files that exist"),
-        OPTION(NULL, "progress", NULL, CLI_FLAG, &c->progress, "draw progress also when stderr is no terminal"),
+        OPTION(NULL, "progress", NULL, CLI_FLAG, &c->progress,
+               "draw progress also when stderr is no terminal"),
     };
     const cli_group groups[] = {CLI_GROUP("Prompts", prompts), CLI_GROUP("Rows", rows),
-                                CLI_GROUP("Model", common.model), CLI_GROUP("Messages", common.output)};
-    const cli_syntax syntax = {"capture -m FILE -i PROMPTS -o OUT [options]",
-                               "Writes the residual stream of every block for each prompt of a list. Prompts are "
-                               "packed into batches of up to --ubatch-size tokens.",
-                               groups, sizeof(groups) / sizeof(groups[0]), false};
+                                CLI_GROUP("Model", common.model),
+                                CLI_GROUP("Messages", common.output)};
+    const cli_syntax syntax = {
+        "capture -m FILE -i PROMPTS -o OUT [options]",
+        "Writes the residual stream of every block for each prompt of a list. Prompts are "
+        "packed into batches of up to --ubatch-size tokens.",
+        groups, sizeof(groups) / sizeof(groups[0]), false};
     int n_operands;
 
     cli_common_options(&c->common, &common);
@@ -89,7 +96,8 @@ static int check(capture *c) {
     if (!c->format_given && ends_with(c->output, ".safetensors"))
         c->format = TS_CAPTURE_SAFETENSORS;
     c->drawing = cli_wants_progress(c->progress);
-    return -1;
+    code = cli_keep_input(c->output, "model", c->common.model);
+    return code < 0 ? cli_keep_input(c->output, "input", c->input) : code;
 }
 
 /* "1.4 MiB" in one of a few buffers' worth of space. */
@@ -108,8 +116,9 @@ static void on_plan(const ts_progress *p, void *user) {
     const capture *c = user;
     char size[32];
 
-    cli_note("%" PRIu64 " prompts, %" PRIu64 " tokens; '%s' will take %s%s", p->prompts_total, p->tokens_total,
-             c->output, bytes_text(p->bytes_total, size), p->tokens_resumed ? "; resuming" : "");
+    cli_note("%" PRIu64 " prompts, %" PRIu64 " tokens; '%s' will take %s%s", p->prompts_total,
+             p->tokens_total, c->output, bytes_text(p->bytes_total, size),
+             p->tokens_resumed ? "; resuming" : "");
 }
 
 static double now(void) {
@@ -133,16 +142,17 @@ static void on_progress(const ts_progress *p, void *user) {
     c->drawn = true;
     c->drawn_at = now();
     fprintf(stderr, "\r[%.*s%.*s] %3d %%  %.0f tokens/s, %ld:%02ld:%02ld left ", filled,
-            "########################", BAR_WIDTH - filled, "........................", (int)(done * 100), rate,
-            left / 3600, left / 60 % 60, left % 60);
+            "########################", BAR_WIDTH - filled, "........................",
+            (int)(done * 100), rate, left / 3600, left / 60 % 60, left % 60);
     fflush(stderr);
 }
 
 static void report(const capture *c, const ts_capture_result *r) {
     double rate = r->seconds > 0 ? (double)r->n_tokens / r->seconds : 0;
 
-    cli_note("%" PRIu64 " rows of %" PRIu64 " prompts, %" PRIu64 " tokens in %.1f s (%.0f tokens/s)", r->n_rows,
-             r->n_prompts, r->n_tokens, r->seconds, rate);
+    cli_note("%" PRIu64 " rows of %" PRIu64 " prompts, %" PRIu64
+             " tokens in %.1f s (%.0f tokens/s)",
+             r->n_rows, r->n_prompts, r->n_tokens, r->seconds, rate);
     if (r->n_skipped_empty)
         cli_note("%" PRIu64 " empty lines skipped", r->n_skipped_empty);
     if (r->n_nonfinite)
@@ -194,7 +204,8 @@ int cmd_capture(int argc, char **argv) {
     if (code >= 0)
         return code;
     cli_session_options(&c.common, &opts);
-    code = ts_session_open(&opts, &session, &err) == 0 ? capture_corpus(&c, session) : cli_fail_error(&err);
+    code = ts_session_open(&opts, &session, &err) == 0 ? capture_corpus(&c, session)
+                                                       : cli_fail_error(&err);
     ts_session_close(session);
     return code;
 }

@@ -1,4 +1,5 @@
-/* `turbospark inspect`: says what files are, without a model. A file it cannot read does not hide the next. */
+/* `turbospark inspect`: says what files are, without a model. A file it cannot read does not hide
+ * the next. */
 #include "cli.h"
 #include "options.h"
 
@@ -29,10 +30,11 @@ int cmd_inspect(int argc, char **argv) {
         OPTION("v", "verbose", NULL, CLI_FLAG, &verbose, "also informational lines on stderr"),
     };
     const cli_group groups[] = {CLI_GROUP("Options", table)};
-    const cli_syntax syntax = {"inspect FILE... [options]",
-                               "Says what a file is: a residual capture, its .meta, a control vector or a partial "
-                               "state. Sizes and hashes are verified.",
-                               groups, 1, true};
+    const cli_syntax syntax = {
+        "inspect FILE... [options]",
+        "Says what a file is: a residual capture, its .meta, a control vector or a partial "
+        "state. Sizes and hashes are verified.",
+        groups, 1, true};
     int n_files, code = cli_parse(&syntax, argc, argv, &n_files);
     bool failed = false;
 

@@ -21,10 +21,11 @@ static int parse(nodes *o, int argc, char **argv) {
     };
     const cli_group groups[] = {CLI_GROUP("Table", table), CLI_GROUP("Model", common.model),
                                 CLI_GROUP("Messages", common.output)};
-    const cli_syntax syntax = {"nodes -m FILE [options]",
-                               "Prints what can be tapped in a model: one line a site and block, whether its "
-                               "activation is redirected or asked for, or why it is refused.",
-                               groups, sizeof(groups) / sizeof(groups[0]), false};
+    const cli_syntax syntax = {
+        "nodes -m FILE [options]",
+        "Prints what can be tapped in a model: one line a site and block, whether its "
+        "activation is redirected or asked for, or why it is refused.",
+        groups, sizeof(groups) / sizeof(groups[0]), false};
     int n_operands;
 
     cli_common_options(&o->common, &common);
@@ -67,16 +68,16 @@ static void print_table(const ts_site *sites, size_t n) {
         type = wider(type, sites[i].type);
         device = wider(device, sites[i].device);
     }
-    printf("%-9s %5s %-*s %-*s %6s %-*s %s\n", "SITE", "BLOCK", tensor, "TENSOR", type, "TYPE", "WIDTH", device,
-           "DEVICE", "HOW");
+    printf("%-9s %5s %-*s %-*s %6s %-*s %s\n", "SITE", "BLOCK", tensor, "TENSOR", type, "TYPE",
+           "WIDTH", device, "DEVICE", "HOW");
     for (size_t i = 0; i < n; i++) {
         const ts_site *s = &sites[i];
         char block[16];
 
         snprintf(block, sizeof(block), s->block < 0 ? "-" : "%d", s->block);
-        printf("%-9s %5s %-*s %-*s %6lld %-*s %s%s%s\n", ts_site_kind_name(s->kind), block, tensor, s->tensor, type,
-               s->type, (long long)s->width, device, s->device, ts_site_how_name(s->how), *s->why ? ": " : "",
-               s->why);
+        printf("%-9s %5s %-*s %-*s %6lld %-*s %s%s%s\n", ts_site_kind_name(s->kind), block, tensor,
+               s->tensor, type, s->type, (long long)s->width, device, s->device,
+               ts_site_how_name(s->how), *s->why ? ": " : "", s->why);
     }
 }
 
@@ -116,12 +117,13 @@ static int show(const nodes *o, ts_session *session) {
     ts_error err;
     int code = CLI_DONE;
 
-    if (ts_session_model_info(session, &info, &err) != 0 || ts_session_sites(session, &sites, &n, &err) != 0)
+    if (ts_session_model_info(session, &info, &err) != 0 ||
+        ts_session_sites(session, &sites, &n, &err) != 0)
         return cli_fail_error(&err);
     n = select_sites(o, sites, n);
     if (n == 0)
-        code = cli_fail("'%s' (architecture '%s') has no %s%ssite", o->common.model, info.architecture,
-                        o->site ? o->site : "", o->site ? " " : "");
+        code = cli_fail("'%s' (architecture '%s') has no %s%ssite", o->common.model,
+                        info.architecture, o->site ? o->site : "", o->site ? " " : "");
     else if (o->json)
         print_json(&info, sites, n);
     else

@@ -1,5 +1,5 @@
-/* `turbospark run`: generates text on standard output. Owns the choice of prompt and the order open, attach,
- * start, generate, finish; refuses a line with no prompt or with two. */
+/* `turbospark run`: generates text on standard output. Owns the choice of prompt and the order
+ * open, attach, start, generate, finish; refuses a line with no prompt or with two. */
 #include "cli.h"
 #include "options.h"
 
@@ -22,7 +22,7 @@ typedef struct run {
     float temperature, top_p;
 
     ts_session *session;
-    char *text;               /* the file's; freed by ts_free, as the messages are */
+    char *text;                /* the file's; freed by ts_free, as the messages are */
     ts_chat_message *messages; /* the messages file's */
     size_t length, n_messages;
     int32_t *tokens;
@@ -48,31 +48,47 @@ static int parse(run *r, int argc, char **argv) {
                "text such as <|im_start|> in the prompt is the control token"),
     };
     const cli_option generation[] = {
-        OPTION("n", "predict", "N", CLI_I32, &r->n_predict, "tokens to generate (default: {})", .max = INT32_MAX),
+        OPTION("n", "predict", "N", CLI_I32, &r->n_predict, "tokens to generate (default: {})",
+               .max = INT32_MAX),
         OPTION(NULL, "temp", "T", CLI_FLOAT, &r->temperature,
                "temperature; 0 takes the likeliest token (default: {})", .max = 1000),
         OPTION(NULL, "top-k", "N", CLI_I32, &r->top_k,
-               "sample among the N likeliest; 0 = all; needs --temp (default: {})", .max = INT32_MAX, .given = &r->top_k_given),
+               "sample among the N likeliest; 0 = all; needs --temp (default: {})",
+               .max = INT32_MAX, .given = &r->top_k_given),
         OPTION(NULL, "top-p", "P", CLI_FLOAT, &r->top_p,
-               "sample among the likeliest that add up to P; needs --temp (default: {})", .max = 1, .given = &r->top_p_given),
-        OPTION(NULL, "ignore-eos", NULL, CLI_FLAG, &r->ignore_eos, "go on after an end-of-generation token"),
+               "sample among the likeliest that add up to P; needs --temp (default: {})", .max = 1,
+               .given = &r->top_p_given),
+        OPTION(NULL, "ignore-eos", NULL, CLI_FLAG, &r->ignore_eos,
+               "go on after an end-of-generation token"),
     };
     const cli_option instruments[] = {
         OPTION(NULL, "resid-capture", "FILE.json", CLI_TEXT, &r->resid_path,
-               "write every block's residual stream at the last prompt token; also by " RESID_VARIABLE),
+               "write every block's residual stream at the last prompt token; also "
+               "by " RESID_VARIABLE),
         OPTION(NULL, "logits-hash", NULL, CLI_FLAG, &r->logits_hash,
-               "print 'logits fnv1a64 HASH over N passes' on stderr: FNV-1a, 64 bits, over the bytes of all logits"),
+               "print 'logits fnv1a64 HASH over N passes' on stderr: FNV-1a, 64 bits, over the "
+               "bytes of all logits"),
     };
     const cli_group groups[] = {CLI_GROUP("Prompt", prompt), CLI_GROUP("Generation", generation),
-                                CLI_GROUP("Instruments", instruments), CLI_GROUP("Model", common.model),
+                                CLI_GROUP("Instruments", instruments),
+                                CLI_GROUP("Model", common.model),
                                 CLI_GROUP("Messages", common.output)};
     const cli_syntax syntax = {"run -m FILE (-p TEXT | -f FILE | --messages-file FILE) [options]",
-                               "Generates text on standard output, which holds nothing else.", groups,
-                               sizeof(groups) / sizeof(groups[0]), false};
+                               "Generates text on standard output, which holds nothing else.",
+                               groups, sizeof(groups) / sizeof(groups[0]), false};
     int n_operands;
 
     cli_common_options(&r->common, &common);
     return cli_parse(&syntax, argc, argv, &n_operands);
+}
+
+static int check_output(const run *r) {
+    const char *path = r->resid_path ? r->resid_path : getenv(RESID_VARIABLE);
+    int code = cli_keep_input(path, "model", r->common.model);
+
+    if (code < 0)
+        code = cli_keep_input(path, "input", r->file);
+    return code < 0 ? cli_keep_input(path, "input", r->messages_file) : code;
 }
 
 static int check(const run *r) {
@@ -88,7 +104,7 @@ static int check(const run *r) {
         return cli_usage("'--chat-template' needs '--chat' or '--messages-file'");
     if ((r->top_k_given || r->top_p_given) && r->temperature <= 0)
         return cli_usage("'%s' needs '--temp' above 0", r->top_k_given ? "--top-k" : "--top-p");
-    return -1;
+    return check_output(r);
 }
 
 static size_t without_newline(const char *text, size_t length) {
@@ -126,15 +142,17 @@ static int tokenize_prompt(run *r, ts_error *err) {
     int rc = 0;
 
     if (chat) {
-        rc = ts_session_chat(r->session, r->messages_file ? r->messages : &single,
-                             r->messages_file ? r->n_messages : 1, r->chat_template, &rendered, err);
+        rc =
+            ts_session_chat(r->session, r->messages_file ? r->messages : &single,
+                            r->messages_file ? r->n_messages : 1, r->chat_template, &rendered, err);
         if (rc != 0)
             return rc;
         r->prompt = rendered;
         r->length = strlen(rendered);
     }
-    rc = ts_session_tokenize(r->session, r->prompt, r->length, chat || r->special ? TS_TOKENIZE_SPECIAL : 0,
-                             &r->tokens, &r->n_tokens, err);
+    rc = ts_session_tokenize(r->session, r->prompt, r->length,
+                             chat || r->special ? TS_TOKENIZE_SPECIAL : 0, &r->tokens, &r->n_tokens,
+                             err);
     ts_free(rendered);
     return rc;
 }
@@ -193,8 +211,8 @@ static int generate(run *r, ts_generate_result *result, ts_error *err) {
     opts.n_predict = r->n_predict;
     opts.ignore_eos = r->ignore_eos;
     opts.temperature = r->temperature;
-    opts.top_k = r->top_k > 0 ? r->top_k : -1;        /* the API's 0 is its default, ours is "all" */
-    opts.top_p = r->top_p > 0 ? r->top_p : FLT_MIN;   /* likewise; the likeliest token always stays */
+    opts.top_k = r->top_k > 0 ? r->top_k : -1;      /* the API's 0 is its default, ours is "all" */
+    opts.top_p = r->top_p > 0 ? r->top_p : FLT_MIN; /* likewise; the likeliest token always stays */
     opts.seed = r->common.seed;
     opts.on_text = on_text;
     opts.on_logits = r->logits_hash ? on_logits : NULL;
@@ -208,9 +226,11 @@ static void report(const run *r, const ts_generate_result *t) {
     if (isatty(STDOUT_FILENO) && r->last_byte && r->last_byte != '\n')
         cli_out("\n", 1);
     if (r->logits_hash)
-        fprintf(stderr, "logits fnv1a64 %016" PRIx64 " over %" PRIu64 " passes\n", r->hash, r->n_hashed);
+        fprintf(stderr, "logits fnv1a64 %016" PRIx64 " over %" PRIu64 " passes\n", r->hash,
+                r->n_hashed);
     if (cli_verbose())
-        cli_note("%d prompt tokens in %.1f ms, %d tokens generated, %d decode passes in %.1f ms (%.1f a second)",
+        cli_note("%d prompt tokens in %.1f ms, %d tokens generated, %d decode passes in %.1f ms "
+                 "(%.1f a second)",
                  t->n_prompt, t->prefill_ms, t->n_generated, t->n_decode_passes, t->decode_ms,
                  decode_s > 0 ? t->n_decode_passes / decode_s : 0.0);
 }
@@ -232,7 +252,9 @@ static int generate_and_finish(run *r) {
 }
 
 int cmd_run(int argc, char **argv) {
-    run r = {.n_predict = DEFAULT_PREDICT, .top_k = DEFAULT_TOP_K, .top_p = DEFAULT_TOP_P,
+    run r = {.n_predict = DEFAULT_PREDICT,
+             .top_k = DEFAULT_TOP_K,
+             .top_p = DEFAULT_TOP_P,
              .hash = UINT64_C(0xcbf29ce484222325)};
     ts_error err = {0};
     int code = parse(&r, argc, argv);

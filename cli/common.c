@@ -14,15 +14,18 @@ static const char *const tap_names[] = {"redirect", "ask", NULL};     /* enum ts
 
 void cli_common_options(cli_common *c, cli_common_table *table) {
     const cli_option model[CLI_COMMON_MODEL] = {
-        OPTION("m", "model", "FILE", CLI_TEXT, &c->model, "the model, a GGUF file; of a split one, the first shard"),
+        OPTION("m", "model", "FILE", CLI_TEXT, &c->model,
+               "the model, a GGUF file; of a split one, the first shard"),
         OPTION("ngl", "gpu-layers", "N", CLI_LAYERS, &c->n_gpu_layers,
                "blocks on the GPU: a number, 0 for none, or 'all' (default: all that fit)"),
         OPTION(NULL, "device", "LIST", CLI_TEXT, &c->device,
                "devices to use, comma-separated, or 'none' for the CPU alone (default: all)"),
         OPTION("t", "threads", "N", CLI_I32, &c->n_threads,
-               "threads that compute (default: the cores this process may use)", .min = 1, .max = THREADS_MAX),
+               "threads that compute (default: the cores this process may use)", .min = 1,
+               .max = THREADS_MAX),
         OPTION("c", "ctx-size", "N", CLI_U32, &c->n_ctx,
-               "tokens of context (default: the model's, at most 4096)", .min = 1, .max = TOKENS_MAX),
+               "tokens of context (default: the model's, at most 4096)", .min = 1,
+               .max = TOKENS_MAX),
         OPTION("b", "batch-size", "N", CLI_U32, &c->n_batch,
                "tokens a call computes at most (default: 2048)", .min = 1, .max = TOKENS_MAX),
         OPTION("ub", "ubatch-size", "N", CLI_U32, &c->n_ubatch,
@@ -31,14 +34,18 @@ void cli_common_options(cli_common *c, cli_common_table *table) {
                "flash attention: 'on', 'off' or 'auto' (default: {})", .choices = flash_names),
         OPTION("ctk", "cache-type-k", "TYPE", CLI_TEXT, &c->type_k,
                "type of the K cache: f32, f16, bf16, q8_0, ... (default: f16)"),
-        OPTION("ctv", "cache-type-v", "TYPE", CLI_TEXT, &c->type_v, "type of the V cache (default: f16)"),
-        OPTION("s", "seed", "N", CLI_U32, &c->seed, "seed of the sampling (default: {})", .max = SEED_MAX),
+        OPTION("ctv", "cache-type-v", "TYPE", CLI_TEXT, &c->type_v,
+               "type of the V cache (default: f16)"),
+        OPTION("s", "seed", "N", CLI_U32, &c->seed, "seed of the sampling (default: {})",
+               .max = SEED_MAX),
         OPTION(NULL, "tap", "HOW", CLI_CHOICE, &c->tap,
-               "take activations by 'redirect', or 'ask' for each node (default: {})", .choices = tap_names),
+               "take activations by 'redirect', or 'ask' for each node (default: {})",
+               .choices = tap_names),
     };
     const cli_option output[CLI_COMMON_OUTPUT] = {
         OPTION("q", "quiet", NULL, CLI_FLAG, &c->quiet, "errors only on stderr"),
-        OPTION("v", "verbose", NULL, CLI_FLAG, &c->verbose, "also timings and llama.cpp's own lines on stderr"),
+        OPTION("v", "verbose", NULL, CLI_FLAG, &c->verbose,
+               "also timings and llama.cpp's own lines on stderr"),
     };
 
     memcpy(table->model, model, sizeof(model));

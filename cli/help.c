@@ -1,5 +1,5 @@
-/* Prints a command's --help from its table of options, 79 columns wide, defaults from the option's own
- * target. Refuses to know any option by name. */
+/* Prints a command's --help from its table of options, 79 columns wide, defaults from the option's
+ * own target. Refuses to know any option by name. */
 #include "options.h"
 #include "cli.h"
 
@@ -29,7 +29,8 @@ static void print_default(char *buf, size_t size, const cli_option *o) {
     }
 }
 
-/* Breaks `text` at spaces; the cursor stands at column `column`, further lines start at `indent`. */
+/* Breaks `text` at spaces; the cursor stands at column `column`, further lines start at `indent`.
+ */
 static void print_wrapped(const char *text, int column, int indent) {
     while (*text) {
         int n = (int)strcspn(text, " ");
@@ -43,7 +44,8 @@ static void print_wrapped(const char *text, int column, int indent) {
         text += n;
         if (*text == ' ') {
             text++;
-            if (column < HELP_WIDTH && *text && column + 1 + (int)strcspn(text, " ") <= HELP_WIDTH) {
+            if (column < HELP_WIDTH && *text &&
+                column + 1 + (int)strcspn(text, " ") <= HELP_WIDTH) {
                 putchar(' ');
                 column++;
             } else if (*text) {

@@ -36,12 +36,13 @@ static int print_version(void) {
     ts_error err;
     ts_device d;
 
-    printf("turbospark %s\nllama.cpp %s\nggml %s\n", ts_version(), ts_engine_version(), ts_ggml_version());
+    printf("turbospark %s\nllama.cpp %s\nggml %s\n", ts_version(), ts_engine_version(),
+           ts_ggml_version());
     for (size_t i = 0; i < n; i++) {
         if (ts_device_get(i, &d, &err) != 0)
             return cli_fail_error(&err);
-        printf("device %s: %s, %s, %" PRIu64 " of %" PRIu64 " MiB free\n", d.name, d.description, d.kind,
-               d.memory_free >> 20, d.memory_total >> 20);
+        printf("device %s: %s, %s, %" PRIu64 " of %" PRIu64 " MiB free\n", d.name, d.description,
+               d.kind, d.memory_free >> 20, d.memory_total >> 20);
     }
     return CLI_DONE;
 }
@@ -49,7 +50,8 @@ static int print_version(void) {
 static int dispatch(int argc, char **argv) {
     if (argc < 2)
         return cli_usage("expected a command");
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "--help") == 0 ||
+        strcmp(argv[1], "-h") == 0) {
         if (argc > 2)
             return cli_usage("unexpected argument '%s'", argv[2]);
         if (strcmp(argv[1], "--version") == 0)

@@ -1,5 +1,5 @@
-/* Turns a table of options into popt's, walks the line with it, and hands each value to the library's
- * parsers. Refuses what the table does not name and operands a command does not take. */
+/* Turns a table of options into popt's, walks the line with it, and hands each value to the
+ * library's parsers. Refuses what the table does not name and operands a command does not take. */
 #include "options.h"
 #include "cli.h"
 
@@ -30,15 +30,16 @@ static const char *option_label(const cli_option *o, char buf[32]) {
     return buf;
 }
 
-/* popt replaces "!#:+" inside values by other arguments. Nobody expects that of a prompt: the mark is
- * hidden while popt looks at the line. */
+/* popt replaces "!#:+" inside values by other arguments. Nobody expects that of a prompt: the mark
+ * is hidden while popt looks at the line. */
 static void swap_mark(int argc, char **argv, const char *from, char to) {
     for (int i = 1; i < argc; i++)
         for (char *p = argv[i]; (p = strstr(p, from)); p++)
             *p = to;
 }
 
-/* popt returns copies; the same bytes stand in argv, at the end of an argument, and live longer there. */
+/* popt returns copies; the same bytes stand in argv, at the end of an argument, and live longer
+ * there. */
 static const char *in_argv(const parser *p, char *copy) {
     size_t n = copy ? strlen(copy) : 0;
     const char *text = NULL;
@@ -53,7 +54,8 @@ static const char *in_argv(const parser *p, char *copy) {
     return text;
 }
 
-static void add_entry(parser *p, size_t *n, const cli_option *o, const char *name, char letter, unsigned flags) {
+static void add_entry(parser *p, size_t *n, const cli_option *o, const char *name, char letter,
+                      unsigned flags) {
     unsigned arg = o->value ? POPT_ARG_STRING : POPT_ARG_NONE;
 
     p->table[(*n)++] = (struct poptOption){
@@ -87,7 +89,8 @@ static bool build_table(parser *p) {
     return true;
 }
 
-/* Splits the line into `p->line`. Values are not looked at yet, so that --help wins over a wrong one. */
+/* Splits the line into `p->line`. Values are not looked at yet, so that --help wins over a wrong
+ * one. */
 static int split_line(parser *p, poptContext context) {
     const char **operands;
     int value;
@@ -98,10 +101,12 @@ static int split_line(parser *p, poptContext context) {
         if ((size_t)value == p->n_options)
             p->help = true;
         else
-            p->line[p->n_found++] = (found){o, in_argv(p, o->value ? poptGetOptArg(context) : NULL)};
+            p->line[p->n_found++] =
+                (found){o, in_argv(p, o->value ? poptGetOptArg(context) : NULL)};
     }
     if (value < -1 && !p->help)
-        return cli_usage("option '%s': %s", poptBadOption(context, POPT_BADOPTION_NOALIAS), poptStrerror(value));
+        return cli_usage("option '%s': %s", poptBadOption(context, POPT_BADOPTION_NOALIAS),
+                         poptStrerror(value));
     operands = poptGetArgs(context);
     for (; operands && *operands; operands++)
         p->line[p->n_found++] = (found){NULL, in_argv(p, strdup(*operands))};
@@ -119,7 +124,10 @@ static int parse_choice(const char *label, const cli_option *o, const char *text
     used = (size_t)snprintf(err->message, sizeof(err->message), "%s: expected ", label);
     for (int i = 0; o->choices[i]; i++)
         used += (size_t)snprintf(err->message + used, sizeof(err->message) - used, "%s'%s'",
-                                 i == 0 ? "" : o->choices[i + 1] ? ", " : " or ", o->choices[i]);
+                                 i == 0              ? ""
+                                 : o->choices[i + 1] ? ", "
+                                                     : " or ",
+                                 o->choices[i]);
     snprintf(err->message + used, sizeof(err->message) - used, ", got '%.200s'", text);
     return TS_ERR_ARG;
 }

@@ -1,4 +1,5 @@
-/* One table of options per command gives its parsing and its --help. Values are parsed whole by the library. */
+/* One table of options per command gives its parsing and its --help. Values are parsed whole by the
+ * library. */
 #ifndef TS_CLI_OPTIONS_H
 #define TS_CLI_OPTIONS_H
 
@@ -32,8 +33,11 @@ typedef struct cli_option {
 } cli_option;
 
 /* One row of a table; what follows the help are designated initializers: .min = 1, .max = 512 */
-#define OPTION(dash_, name_, value_, kind_, target_, ...)                                                     \
-    {.dash = dash_, .name = name_, .value = value_, .kind = kind_, .target = target_, .help = __VA_ARGS__}
+#define OPTION(dash_, name_, value_, kind_, target_, ...)                                          \
+    {                                                                                              \
+        .dash = dash_, .name = name_, .value = value_, .kind = kind_, .target = target_,           \
+        .help = __VA_ARGS__                                                                        \
+    }
 
 typedef struct cli_group {
     const char *title;
@@ -41,7 +45,8 @@ typedef struct cli_group {
     size_t n;
 } cli_group;
 
-#define CLI_GROUP(title, table) {title, table, sizeof(table) / sizeof((table)[0])}
+#define CLI_GROUP(title, table)                                                                    \
+    { title, table, sizeof(table) / sizeof((table)[0]) }
 
 typedef struct cli_syntax {
     const char *usage; /* after "turbospark " */
@@ -51,13 +56,15 @@ typedef struct cli_syntax {
     bool operands; /* takes operands */
 } cli_syntax;
 
-/* Fills the targets in the order of argv (the last of a repeated option wins). Returns -1 to go on, else
- * the exit code: --help was printed, or the line was wrong. Operands are moved to argv[1].. and counted. */
+/* Fills the targets in the order of argv (the last of a repeated option wins). Returns -1 to go on,
+ * else the exit code: --help was printed, or the line was wrong. Operands are moved to argv[1]..
+ * and counted. */
 int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *n_operands);
 /* Prints the help text on standard output. */
 void cli_help(const cli_syntax *syntax);
 
-/* ---------------------------------------------------------------- options that every model command has */
+/* ---------------------------------------------------------------- options that every model command
+ * has */
 
 typedef struct cli_common {
     const char *model, *device, *type_k, *type_v;

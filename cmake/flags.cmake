@@ -10,10 +10,12 @@ endif()
 
 option(TS_WERROR "warnings are errors" ON)
 option(TS_FUZZ "build the fuzz targets for libFuzzer (clang)" OFF)
+option(TS_FAULT_INJECTION "let tests fail each allocation and system call in turn" OFF)
 set(TS_SANITIZE "" CACHE STRING "sanitizers, as -fsanitize= takes them: address,undefined or thread")
 
 add_library(ts_flags INTERFACE)
-target_compile_definitions(ts_flags INTERFACE _POSIX_C_SOURCE=200809L)
+target_compile_definitions(ts_flags INTERFACE _POSIX_C_SOURCE=200809L
+    $<$<BOOL:${TS_FAULT_INJECTION}>:TS_FAULT_INJECTION>)
 target_compile_options(ts_flags INTERFACE
     -Wall -Wextra -Wshadow -Wundef -Wmissing-prototypes -Wconversion $<$<BOOL:${TS_WERROR}>:-Werror>)
 if(TS_SANITIZE)

@@ -33,7 +33,7 @@ typedef struct extremes {
 } extremes;
 
 /* Finishes a row from value i on, for every version. */
-static inline ts_row scan_from(extremes e, double *mass, uint16_t *bin, const float *value, uint32_t i, uint32_t n)
+static inline ts_row scan_from(extremes e, double *mass, uint16_t *bin, const float *value, size_t i, uint32_t n)
 {
     for (; i < n; i++) {
         uint32_t bits = ts_abs_bits(value + i);
@@ -49,7 +49,7 @@ static inline ts_row scan_from(extremes e, double *mass, uint16_t *bin, const fl
     return (ts_row){ value, bin, n, e.min_less_1 == UINT32_MAX ? UINT32_MAX : e.min_less_1 + 1, e.max };
 }
 
-static inline void count_overlap_from(const uint8_t *a, const uint8_t *b, uint32_t i, uint32_t n,
+static inline void count_overlap_from(const uint8_t *a, const uint8_t *b, size_t i, uint32_t n,
                                       uint64_t hits[TS_FFN_N_SETS])
 {
     uint64_t at[TS_FFN_N_SETS + 1] = { 0 }, sum = 0;
@@ -83,7 +83,7 @@ TARGET_AVX512 static ts_row scan_avx512(double *mass, uint16_t *bin, const float
     const __m512i one = _mm512_set1_epi32(1);
     __m512i low = _mm512_set1_epi32(-1), high = _mm512_setzero_si512();
     extremes e;
-    uint32_t i = 0;
+    size_t i = 0;
 
     for (; i + 16 <= n; i += 16) {
         __m512i bits = _mm512_and_si512(_mm512_loadu_si512(value + i), abs_mask);
@@ -123,7 +123,7 @@ TARGET_AVX2 static ts_row scan_avx2(double *mass, uint16_t *bin, const float *va
     const __m256i abs_mask = _mm256_set1_epi32(0x7fffffff), limit = _mm256_set1_epi32(NONFINITE_BITS);
     const __m256i one = _mm256_set1_epi32(1);
     __m256i low = _mm256_set1_epi32(-1), high = _mm256_setzero_si256();
-    uint32_t i = 0;
+    size_t i = 0;
 
     for (; i + 8 <= n; i += 8) {
         __m256i bits = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(value + i)), abs_mask);
@@ -156,7 +156,7 @@ TARGET_AVX2 static uint64_t sum_bytes_avx2(__m256i bytes)
 TARGET_AVX2 static void count_overlap_avx2(const uint8_t *a, const uint8_t *b, uint32_t n,
                                            uint64_t hits[TS_FFN_N_SETS])
 {
-    uint32_t i = 0;
+    size_t i = 0;
 
     while (i + 32 <= n) {
         __m256i count[TS_FFN_N_SETS];
@@ -200,7 +200,7 @@ static ts_row scan_neon(double *mass, uint16_t *bin, const float *value, uint32_
     const uint32x4_t abs_mask = vdupq_n_u32(0x7fffffff), limit = vdupq_n_u32(NONFINITE_BITS), one = vdupq_n_u32(1);
     uint32x4_t low = vdupq_n_u32(UINT32_MAX), high = vdupq_n_u32(0);
     extremes e;
-    uint32_t i = 0;
+    size_t i = 0;
 
     for (; i + 4 <= n; i += 4) {
         uint32x4_t bits = vandq_u32(vreinterpretq_u32_f32(vld1q_f32(value + i)), abs_mask);
@@ -220,7 +220,7 @@ static ts_row scan_neon(double *mass, uint16_t *bin, const float *value, uint32_
 
 static void count_overlap_neon(const uint8_t *a, const uint8_t *b, uint32_t n, uint64_t hits[TS_FFN_N_SETS])
 {
-    uint32_t i = 0;
+    size_t i = 0;
 
     while (i + 16 <= n) {
         uint8x16_t count[TS_FFN_N_SETS];

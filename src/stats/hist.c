@@ -105,7 +105,7 @@ void ts_hist_merge(ts_hist *dst, const ts_hist *src)
     }
 }
 
-static inline void file_value(uint64_t *cell, const ts_row *row, uint32_t i)
+static inline void file_value(uint64_t *cell, const ts_row *row, size_t i)
 {
     cell[row->bin[i]] += ONE + (ts_abs_bits(row->value + i) & MANTISSA_MASK);
 }
@@ -157,7 +157,7 @@ void ts_row_hist_fill(ts_row_hist *rh, ts_hist *total, const ts_row *row)
 {
     int nonfinite = row->max_bits >= NONFINITE_BITS;
     uint64_t in_bin_0;
-    uint32_t i = 0;
+    size_t i = 0;
 
     for (; i + 2 <= row->n; i += 2) {
         file_value(rh->cell[0], row, i);

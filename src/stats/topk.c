@@ -110,21 +110,21 @@ static inline void store_8(uint8_t *level, uint64_t word)
 static uint32_t apply_plan(ts_topk *t, const ts_row *row, uint8_t *level)
 {
     uint32_t *undecided = t->undecided;
-    uint32_t n = 0, i = 0;
+    size_t n = 0, i = 0;
 
     for (; i + 8 <= row->n; i += 8) {
         uint64_t word = look_up_8(t->level_of, row->bin + i);
 
         store_8(level + i, word);
         for (word &= UINT64_C(0x8080808080808080); word != 0; word &= word - 1)
-            undecided[n++] = i + (uint32_t)(__builtin_ctzll(word) / 8);
+            undecided[n++] = (uint32_t)i + (uint32_t)(__builtin_ctzll(word) / 8);
     }
     for (; i < row->n; i++) {
         level[i] = t->level_of[row->bin[i]];
-        undecided[n] = i;
+        undecided[n] = (uint32_t)i;
         n += level[i] >> 7;
     }
-    return n;
+    return (uint32_t)n;
 }
 
 static uint32_t count_from(const uint32_t *key, uint32_t n, uint32_t threshold)

@@ -51,7 +51,7 @@ static enum ts_file_sort sort_json(const char *text) {
         return TS_SORT_PARTIAL;
     if (has_key(text, "\"format_version\"") && has_key(text, "\"kind\""))
         return TS_SORT_META;
-    if (has_key(text, "\"layers\"") && has_key(text, "\"hidden\"") && has_key(text, "\"snapshots\""))
+    if (has_key(text, "\"layers\"") && has_key(text, "\"hidden\"") && has_key(text, "\"layout\""))
         return TS_SORT_PAIR;
     return TS_SORT_JSON;
 }

@@ -192,7 +192,6 @@ int ts_resid_out_checkpoint(ts_resid_out *o, const ts_resid_done *done, ts_error
     if (rc < 0)
         return rc;
     o->now.done = *done;
-    o->now.done.rows = o->now.rows;
     o->now.row_bytes = ts_append_length(o->rows);
     o->now.gen_bytes = ts_append_length(o->gen);
     rc = ts_resid_state_note(o, err);

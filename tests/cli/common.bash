@@ -7,7 +7,10 @@ ts() { "$TS_CLI" "$@"; }
 # the same everywhere.
 make_inputs() {
     ln -sf "$TS_MODEL" model.gguf
+    cp "$TS_MODEL" copy.gguf # for cases that would lose it if they went wrong
+    ln -sf copy.gguf link.gguf
     head -c 1000000 "$TS_MODEL" >cut.gguf
+    head -c 40000000 "$TS_MODEL" >cut-data.gguf
     echo 'this is no model' >text.gguf
     : >empty.gguf
     printf 'one prompt\nanother\n' >prompts.txt

@@ -9,7 +9,8 @@
 static const char prompt[] =
     "The lighthouse keeper climbed the spiral stairs every evening at dusk, carrying a lantern, a flask of tea and the "
     "old logbook in which his father had written down the names of every ship that passed the cape. On the night of "
-    "the great storm he counted seventeen of them before the glass went dark, and";
+    "the great storm he counted seventeen of them before the glass went dark, and in the morning, when the fishermen came "
+    "up the path with their nets over their shoulders, he told them that";
 
 enum arm { OFF, REDIRECT, ASK };
 
@@ -102,33 +103,41 @@ static void assert_same_snapshot(const outcome *a, const outcome *b) {
     assert_memory_equal(a->snapshot, b->snapshot, a->snapshot_bytes);
 }
 
-/* Off, redirected, asked for; one token and 200. */
-static void check_setting(const setting *c) {
-    static const int32_t lengths[] = {1, 200};
-    outcome snap[2][3];
-    for (int k = 0; k < 2; k++) {
-        for (int arm = OFF; arm <= ASK; arm++) run(c, (enum arm)arm, lengths[k], &snap[k][arm]);
-        assert_int_equal(snap[k][OFF].n_passes, lengths[k]);
-        assert_same(&snap[k][OFF], &snap[k][REDIRECT]);
-        assert_same(&snap[k][OFF], &snap[k][ASK]);
-        assert_same_snapshot(&snap[k][REDIRECT], &snap[k][ASK]);
-    }
-    assert_same_snapshot(&snap[0][REDIRECT], &snap[1][REDIRECT]);
-    for (int k = 0; k < 2; k++)
-        for (int arm = REDIRECT; arm <= ASK; arm++) free(snap[k][arm].snapshot);
+/* Off, redirected and asked for over `n` tokens; leaves the redirected snapshot in *snap. */
+static void check_setting(const setting *c, int32_t n, outcome *snap) {
+    outcome off, asked;
+    print_message("  %s, -ub %u, -t %d, -fa %s, -n %d\n", c->sampled ? "sampled" : "greedy", c->n_ubatch, c->n_threads,
+                  c->flash == TS_FLASH_ON ? "on" : "off", n);
+    run(c, OFF, n, &off);
+    run(c, REDIRECT, n, snap);
+    run(c, ASK, n, &asked);
+    assert_int_equal(off.n_passes, n);
+    assert_same(&off, snap);
+    assert_same(&off, &asked);
+    assert_same_snapshot(snap, &asked);
+    free(asked.snapshot);
 }
 
+/* Every setting with one token; 200 tokens in rows that hold every pair of the four factors' values. */
 static void identity(bool sampled) {
-    static const uint32_t ubatches[] = {32, 512};
-    static const enum ts_flash flashes[] = {TS_FLASH_ON, TS_FLASH_OFF};
-    for (int u = 0; u < 2; u++)
-        for (int32_t threads = 1; threads <= 2; threads++)
-            for (int f = 0; f < 2; f++) {
-                setting c = {sampled, ubatches[u], threads, flashes[f]};
-                print_message("  %s, -ub %u, -t %d, -fa %s\n", sampled ? "sampled" : "greedy", c.n_ubatch, threads,
-                              c.flash == TS_FLASH_ON ? "on" : "off");
-                check_setting(&c);
-            }
+    static const struct {
+        bool sampled, large_ubatch, two_threads, flash;
+    } covering[] = {{false, false, false, false}, {false, true, true, true}, {true, false, true, true},
+                    {true, true, false, true},    {true, true, true, false}, {false, false, false, true}};
+    for (int bits = 0; bits < 8; bits++) {
+        setting c = {sampled, bits & 1 ? 512 : 32, bits & 2 ? 2 : 1, bits & 4 ? TS_FLASH_ON : TS_FLASH_OFF};
+        outcome one, many;
+        check_setting(&c, 1, &one);
+        for (size_t i = 0; i < sizeof(covering) / sizeof(covering[0]); i++) {
+            if (covering[i].sampled != sampled || covering[i].large_ubatch != (c.n_ubatch == 512) ||
+                covering[i].two_threads != (c.n_threads == 2) || covering[i].flash != (c.flash == TS_FLASH_ON))
+                continue;
+            check_setting(&c, 200, &many);
+            assert_same_snapshot(&one, &many);
+            free(many.snapshot);
+        }
+        free(one.snapshot);
+    }
 }
 
 static void test_greedy(void **state) {
