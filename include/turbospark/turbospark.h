@@ -354,6 +354,92 @@ typedef struct ts_capture_result {
  * TS_ERR_ARG; TS_ERR_UNSUPPORTED; TS_ERR_ENGINE when the graph's own tokens are not the ones sent. */
 TS_API int ts_capture_run(ts_session *s, const ts_capture_options *opts, ts_capture_result *out, ts_error *err);
 
+/* ---------------------------------------------------------------- instrument: FFN activation census */
+
+typedef struct ts_ffn_hist_options {
+    size_t size;
+    const char *path; /* PATH.json (byte format of the runtime this replaces), PATH.meta, PATH.detail; NULL = measure only */
+} ts_ffn_hist_options;
+
+/* Counts what ffn_down reads, act(gate) * up, in every headful pass of every generation; prompt tokens before it
+ * are counted in prefill_passes. Before ts_session_start. TS_ERR_UNSUPPORTED at start for a model with no dense FFN,
+ * naming what it has. Also by environment: TURBOSPARK_FFN_HIST=/path.json (ts_session_attach_env). */
+TS_API int ts_session_attach_ffn(ts_session *s, const ts_ffn_hist_options *opts, ts_error *err);
+
+typedef struct ts_census_options {
+    size_t size;
+    const char *input_path;    /* prompt list as for capture, or with `text` one text file */
+    const char *output_path;   /* PATH.json; NULL = measure only */
+    const char *column, *chat_template;
+    bool chat, special;
+    bool text;                 /* read the file teacher-forced in full batches: every token counts, no head */
+    int32_t n_predict;         /* tokens generated per prompt; 0 = 64 */
+    int32_t parallel;          /* sequences decoded in one batch; 0 = 1, at most 256 */
+    bool ignore_eos;
+    bool trace;                /* also PATH.trace: ids of the top neurons of each pass, for analyze --cache */
+    int32_t trace_percent;     /* of the width, per pass; 0 = 10 */
+    bool resume, overwrite;
+    bool no_tap;               /* measure the same batches with nothing tapped; needs output_path NULL */
+    ts_progress_fn on_plan, on_progress;
+    void *user;
+} ts_census_options;
+
+typedef struct ts_census_result {
+    uint64_t n_prompts, n_tokens, n_skipped_empty; /* tokens: run through the model */
+    uint64_t decode_passes, prefill_passes, overlap_pairs, n_nonfinite;
+    double seconds;
+    bool partial;
+} ts_census_result;
+
+/* FFN census of a corpus in one open session (not started yet). Errors as ts_capture_run. A text shorter than two
+ * tokens is TS_ERR_ARG. */
+TS_API int ts_census_run(ts_session *s, const ts_census_options *opts, ts_census_result *out, ts_error *err);
+
+typedef struct ts_zero_options {
+    size_t size;
+    const char *input_path;   /* a text, teacher-forced in windows of n_ubatch tokens */
+    const double *percents;   /* [n_percents] share of each token's smallest activations to zero, 0..100 */
+    size_t n_percents;
+    const double *below;      /* [n_below] or fixed thresholds: |a| < T is zeroed */
+    size_t n_below;
+    ts_progress_fn on_progress;
+    void *user;
+} ts_zero_options;
+
+/* One level's effect on the text, against the untouched model. */
+typedef struct ts_zero_row {
+    double level;             /* percent or threshold as asked */
+    bool threshold;
+    double zeroed;            /* share of activations actually zeroed, 0..1 */
+    double perplexity, perplexity_base;
+    double kl_mean, kl_max;   /* KL(base || zeroed) per token, nats */
+    double top1;              /* share of tokens with the same most likely next token */
+    bool identical;           /* every logit equal to the bit */
+    uint64_t n_scored;
+} ts_zero_row;
+
+/* Zeroes activations in the real graph (what ffn_down reads) and measures; `rows` [n_percents + n_below] in the order
+ * given, percents first. TS_ERR_UNSUPPORTED as for the census. */
+TS_API int ts_zero_run(ts_session *s, const ts_zero_options *opts, ts_zero_row *rows, ts_error *err);
+
+typedef struct ts_analyze_options {
+    size_t size;
+    const char *const *paths; /* [n_paths] census files of one model, summed */
+    size_t n_paths;
+    const char *const *against; /* [n_against] a second group, compared block by block; nullable */
+    size_t n_against;
+    bool cache;               /* replay PATH.trace through LRU, LFU and Belady caches */
+    bool as_json;
+    bool diffable;            /* leave out what varies between runs */
+} ts_analyze_options;
+
+/* Tables and verdict as text, or one JSON object; needs no model. TS_ERR_FORMAT names file and fault; TS_ERR_ARG
+ * files of different models or shapes, naming the difference. */
+TS_API int ts_analyze(const ts_analyze_options *opts, char **text, ts_error *err);
+
+/* Adds up census files of one model into `output` (PATH.json with .meta and .detail). */
+TS_API int ts_merge(const char *const *paths, size_t n_paths, const char *output, bool overwrite, ts_error *err);
+
 /* ---------------------------------------------------------------- files */
 
 /* What one of our files is, without a model: residual pair (.json), .meta, .safetensors, control vector

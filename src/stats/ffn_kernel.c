@@ -49,6 +49,22 @@ static inline ts_row scan_from(extremes e, double *mass, uint16_t *bin, const fl
     return (ts_row){ value, bin, n, e.min_less_1 == UINT32_MAX ? UINT32_MAX : e.min_less_1 + 1, e.max };
 }
 
+/* Classifies from value i, a multiple of 64, on. */
+static inline void classify_from(const uint16_t *bin, size_t i, uint32_t n, const int16_t cut[TS_FFN_N_SETS],
+                                 uint8_t *level, uint64_t *undecided)
+{
+    for (; i < n; i++) {
+        unsigned above = 0, equal = 0;
+
+        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++) {
+            above += cut[j] > bin[i];
+            equal |= cut[j] == bin[i];
+        }
+        level[i] = (uint8_t)above;
+        undecided[i / 64] = (i % 64 ? undecided[i / 64] : 0) | (uint64_t)equal << i % 64;
+    }
+}
+
 static inline void count_overlap_from(const uint8_t *a, const uint8_t *b, size_t i, uint32_t n,
                                       uint64_t hits[TS_FFN_N_SETS])
 {
@@ -65,12 +81,18 @@ static ts_row scan_c(double *mass, uint16_t *bin, const float *value, uint32_t n
     return scan_from((extremes){ UINT32_MAX, 0 }, mass, bin, value, 0, n);
 }
 
+static void classify_c(const uint16_t *bin, uint32_t n, const int16_t cut[TS_FFN_N_SETS], uint8_t *level,
+                       uint64_t *undecided)
+{
+    classify_from(bin, 0, n, cut, level, undecided);
+}
+
 static void count_overlap_c(const uint8_t *a, const uint8_t *b, uint32_t n, uint64_t hits[TS_FFN_N_SETS])
 {
     count_overlap_from(a, b, 0, n, hits);
 }
 
-static const ts_ffn_kernel kernel_c = { "c", scan_c, count_overlap_c };
+static const ts_ffn_kernel kernel_c = { "c", scan_c, classify_c, count_overlap_c };
 
 #ifdef HAVE_X86
 
@@ -144,6 +166,41 @@ TARGET_AVX2 static ts_row scan_avx2(double *mass, uint16_t *bin, const float *va
     return scan_from(extremes_avx2(low, high), mass, bin, value, i, n);
 }
 
+/* 32 values; returns their bits of undecided. */
+TARGET_AVX2 static inline uint32_t classify_32(const uint16_t *bin, const __m256i cut[TS_FFN_N_SETS], uint8_t *level)
+{
+    __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)bin);
+    __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(bin + 16));
+    __m256i above_a = _mm256_setzero_si256(), above_b = above_a, equal_a = above_a, equal_b = above_a, packed;
+
+    TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++) {
+        above_a = _mm256_sub_epi16(above_a, _mm256_cmpgt_epi16(cut[j], a));
+        above_b = _mm256_sub_epi16(above_b, _mm256_cmpgt_epi16(cut[j], b));
+        equal_a = _mm256_or_si256(equal_a, _mm256_cmpeq_epi16(cut[j], a));
+        equal_b = _mm256_or_si256(equal_b, _mm256_cmpeq_epi16(cut[j], b));
+    }
+    /* packs works in 128-bit halves: put the quarters back in order. */
+    packed = _mm256_permute4x64_epi64(_mm256_packs_epi16(above_a, above_b), 0xd8);
+    _mm256_storeu_si256((__m256i *)(void *)level, packed);
+    return (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(_mm256_packs_epi16(equal_a, equal_b), 0xd8));
+}
+
+TARGET_AVX2 static void classify_avx2(const uint16_t *bin, uint32_t n, const int16_t cut[TS_FFN_N_SETS], uint8_t *level,
+                                      uint64_t *undecided)
+{
+    __m256i cuts[TS_FFN_N_SETS];
+    size_t i = 0;
+
+    TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
+        cuts[j] = _mm256_set1_epi16(cut[j]);
+    for (; i + 64 <= n; i += 64) {
+        uint64_t low = classify_32(bin + i, cuts, level + i);
+
+        undecided[i / 64] = low | (uint64_t)classify_32(bin + i + 32, cuts, level + i + 32) << 32;
+    }
+    classify_from(bin, i, n, cut, level, undecided);
+}
+
 TARGET_AVX2 static uint64_t sum_bytes_avx2(__m256i bytes)
 {
     uint64_t lane[4];
@@ -159,25 +216,26 @@ TARGET_AVX2 static void count_overlap_avx2(const uint8_t *a, const uint8_t *b, u
     size_t i = 0;
 
     while (i + 32 <= n) {
-        __m256i count[TS_FFN_N_SETS];
+        __m256i beyond[TS_FFN_N_SETS];
+        size_t start = i;
 
         TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
-            count[j] = _mm256_setzero_si256();
+            beyond[j] = _mm256_setzero_si256();
         for (int round = 0; round < MAX_BYTE_ROUNDS && i + 32 <= n; round++, i += 32) {
             __m256i level = _mm256_max_epu8(_mm256_loadu_si256((const __m256i *)(const void *)(a + i)),
                                             _mm256_loadu_si256((const __m256i *)(const void *)(b + i)));
 
             TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
-                count[j] = _mm256_sub_epi8(count[j], _mm256_cmpgt_epi8(_mm256_set1_epi8((char)(j + 1)), level));
+                beyond[j] = _mm256_sub_epi8(beyond[j], _mm256_cmpgt_epi8(level, _mm256_set1_epi8((char)j)));
         }
         TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
-            hits[j] += sum_bytes_avx2(count[j]);
+            hits[j] += i - start - sum_bytes_avx2(beyond[j]);
     }
     count_overlap_from(a, b, i, n, hits);
 }
 
-static const ts_ffn_kernel kernel_avx512 = { "avx512", scan_avx512, count_overlap_avx2 };
-static const ts_ffn_kernel kernel_avx2 = { "avx2", scan_avx2, count_overlap_avx2 };
+static const ts_ffn_kernel kernel_avx512 = { "avx512", scan_avx512, classify_avx2, count_overlap_avx2 };
+static const ts_ffn_kernel kernel_avx2 = { "avx2", scan_avx2, classify_avx2, count_overlap_avx2 };
 
 const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n)
 {
@@ -218,6 +276,37 @@ static ts_row scan_neon(double *mass, uint16_t *bin, const float *value, uint32_
     return scan_from(e, mass, bin, value, i, n);
 }
 
+/* 8 values; returns their bits of undecided. */
+static inline uint64_t classify_8(const uint16_t *bin, const int16x8_t cut[TS_FFN_N_SETS], uint8_t *level)
+{
+    static const uint8_t bit[8] = { 1, 2, 4, 8, 16, 32, 64, 128 };
+    int16x8_t value = vreinterpretq_s16_u16(vld1q_u16(bin));
+    uint16x8_t above = vdupq_n_u16(0), equal = above;
+
+    for (int j = 0; j < TS_FFN_N_SETS; j++) {
+        above = vsubq_u16(above, vcgtq_s16(cut[j], value));
+        equal = vorrq_u16(equal, vceqq_s16(cut[j], value));
+    }
+    vst1_u8(level, vmovn_u16(above));
+    return vaddv_u8(vand_u8(vmovn_u16(equal), vld1_u8(bit)));
+}
+
+static void classify_neon(const uint16_t *bin, uint32_t n, const int16_t cut[TS_FFN_N_SETS], uint8_t *level,
+                          uint64_t *undecided)
+{
+    int16x8_t cuts[TS_FFN_N_SETS];
+    size_t i = 0;
+
+    for (int j = 0; j < TS_FFN_N_SETS; j++)
+        cuts[j] = vdupq_n_s16(cut[j]);
+    for (; i + 64 <= n; i += 64) {
+        undecided[i / 64] = 0;
+        for (unsigned k = 0; k < 64; k += 8)
+            undecided[i / 64] |= classify_8(bin + i + k, cuts, level + i + k) << k;
+    }
+    classify_from(bin, i, n, cut, level, undecided);
+}
+
 static void count_overlap_neon(const uint8_t *a, const uint8_t *b, uint32_t n, uint64_t hits[TS_FFN_N_SETS])
 {
     size_t i = 0;
@@ -239,7 +328,7 @@ static void count_overlap_neon(const uint8_t *a, const uint8_t *b, uint32_t n, u
     count_overlap_from(a, b, i, n, hits);
 }
 
-static const ts_ffn_kernel kernel_neon = { "neon", scan_neon, count_overlap_neon };
+static const ts_ffn_kernel kernel_neon = { "neon", scan_neon, classify_neon, count_overlap_neon };
 
 const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n)
 {

@@ -208,7 +208,7 @@ static void add_row(const ts_ffn_kernel *kernel, ts_ffn_worker *w, ts_ffn_block 
         b->top_p[p] += needed[p];
     for (int j = 0; j < TS_FFN_N_SETS; j++)
         size[b->rank[j]] = b->k[j];
-    ts_topk_levels(&w->topk, &w->row, &row, size, TS_FFN_N_SETS, level);
+    ts_topk_levels(&w->topk, kernel, &w->row, &row, size, level);
     ts_row_hist_clear(&w->row);
     note_extremes(b, value, row.max_bits);
 }

@@ -25,9 +25,11 @@ static int bucket_of_octave(int octave)
  */
 static double octave_mass(int octave, uint64_t n, uint64_t mantissa)
 {
-    if (octave == 0)
-        return ldexp((double)mantissa, -149);
-    return ldexp((double)(mantissa + n * IMPLICIT_ONE), octave - 150);
+    uint64_t unit_bits = (uint64_t)((octave == 0 ? 1 : octave) - 150 + 1023) << 52;
+    double unit;
+
+    memcpy(&unit, &unit_bits, sizeof unit); /* 2^(octave - 150) */
+    return (double)(mantissa + (octave == 0 ? 0 : n * IMPLICIT_ONE)) * unit;
 }
 
 int ts_hist_bucket(float x)

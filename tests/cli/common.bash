@@ -9,7 +9,6 @@ make_inputs() {
     ln -sf "$TS_MODEL" model.gguf
     cp "$TS_MODEL" copy.gguf # for cases that would lose it if they went wrong
     ln -sf copy.gguf link.gguf
-    head -c 1000000 "$TS_MODEL" >cut.gguf
     head -c 40000000 "$TS_MODEL" >cut-data.gguf
     echo 'this is no model' >text.gguf
     : >empty.gguf

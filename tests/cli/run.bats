@@ -181,3 +181,21 @@ assert [len(a["tokens_per_s"]) for a in d["arms"]] == [3] * 4'
     ts bench -m model.gguf -r 1 --corpus list.txt >out
     grep -q 'of the tokens/s of no tap' out
 }
+
+@test "a model cut inside its header, and an unknown device, are one line" {
+    head -c 1000000 "$TS_MODEL" >cut.gguf
+    printf 'hi\n' >list.txt
+    for line in 'run -p hi' nodes 'capture -i list.txt -o out.json' bench; do
+        code=0
+        ts $line -m cut.gguf >out 2>err || code=$?
+        [ "$code" = 1 ]
+        [ "$(wc -l <err)" = 1 ]
+        [ ! -s out ]
+        grep -q "'cut.gguf' .*cut short" err
+    done
+    code=0
+    ts run -p hi -m model.gguf --device warp9 2>err || code=$?
+    [ "$code" = 1 ]
+    [ "$(wc -l <err)" = 1 ]
+    grep -q "'warp9'.*CPU" err
+}
