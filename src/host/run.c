@@ -28,6 +28,22 @@ static bool readable_ids(const struct ggml_tensor *t) {
     return t && t->type == GGML_TYPE_I32 && t->data && ggml_is_contiguous(t);
 }
 
+/* The run's tokens are the next ones sent. */
+static int guard_tokens(const ts_tap *tap, ts_error *err) {
+    const ts_expect *e = &tap->expect;
+    const struct ts_run *run = &tap->run;
+    if (e->n == 0) return TS_OK;
+    if (e->cursor + (size_t)run->n_tokens > e->n)
+        return ts_fail(err, TS_ERR_ENGINE, "the graph ran more tokens than the %zu sent", e->n);
+    for (int32_t i = 0; i < run->n_tokens; i++) {
+        size_t at = e->cursor + (size_t)i;
+        if (run->tokens[i] != e->tokens[at])
+            return ts_fail_at(err, TS_ERR_ENGINE, (int64_t)at, "the graph ran token %d where token %d was sent (number %zu)",
+                              run->tokens[i], e->tokens[at], at);
+    }
+    return TS_OK;
+}
+
 static int open_run(ts_tap *tap, const struct ggml_tensor *ids, ts_error *err) {
     int rc = ts_run_close(tap, err);
     struct ts_run *run = &tap->run;
@@ -45,7 +61,7 @@ static int open_run(ts_tap *tap, const struct ggml_tensor *ids, ts_error *err) {
         tap->slots[i].staged_valid = false;
     }
     tap->run_open = true;
-    return TS_OK;
+    return guard_tokens(tap, err);
 }
 
 /* M-RoPE carries four positions a token, the first n_tokens of them being the text's. */
@@ -79,22 +95,16 @@ int ts_run_visit(ts_tap *tap, const struct ggml_tensor *t, ts_error *err) {
     return TS_OK;
 }
 
-static int guard(ts_tap *tap, ts_error *err) {
-    ts_expect *e = &tap->expect;
+/* And so are its positions, where the graph has them. */
+static int guard_positions(const ts_tap *tap, ts_error *err) {
+    const ts_expect *e = &tap->expect;
     const struct ts_run *run = &tap->run;
-    if (e->n == 0) return TS_OK;
-    if (e->cursor + (size_t)run->n_tokens > e->n)
-        return ts_fail(err, TS_ERR_ENGINE, "the graph ran more tokens than the %zu sent", e->n);
-    for (int32_t i = 0; i < run->n_tokens; i++) {
+    for (int32_t i = 0; e->n && run->has_positions && i < run->n_tokens; i++) {
         size_t at = e->cursor + (size_t)i;
-        if (run->tokens[i] != e->tokens[at])
-            return ts_fail_at(err, TS_ERR_ENGINE, (int64_t)at, "the graph ran token %d where token %d was sent (number %zu)",
-                              run->tokens[i], e->tokens[at], at);
-        if (run->has_positions && run->positions[i] != e->positions[at])
+        if (run->positions[i] != e->positions[at])
             return ts_fail_at(err, TS_ERR_ENGINE, (int64_t)at, "the graph ran position %d where position %d was sent (number %zu)",
                               run->positions[i], e->positions[at], at);
     }
-    e->cursor += (size_t)run->n_tokens;
     return TS_OK;
 }
 
@@ -102,8 +112,9 @@ int ts_run_close(ts_tap *tap, ts_error *err) {
     if (!tap->run_open) return TS_OK;
     tap->run_open = false;
     tap->n_runs++;
-    int rc = guard(tap, err);
+    int rc = guard_positions(tap, err);
     if (rc == TS_OK && tap->on_run) rc = tap->on_run(&tap->run, tap->user, err);
+    tap->expect.cursor += (size_t)tap->run.n_tokens;
     return rc;
 }
 
@@ -119,6 +130,16 @@ int32_t ts_run_n_tokens(const ts_run *run) { return run->n_tokens; }
 const int32_t *ts_run_tokens(const ts_run *run) { return run->has_tokens ? run->tokens : NULL; }
 const int32_t *ts_run_positions(const ts_run *run) { return run->has_positions ? run->positions : NULL; }
 
+int32_t ts_run_seq_id(const ts_run *run, int32_t token) {
+    const ts_expect *e = &run->tap->expect;
+    return e->n && e->seq_ids ? e->seq_ids[e->cursor + (size_t)token] : 0;
+}
+
+const int32_t *ts_run_row_tokens(const ts_run *run, int64_t rows) {
+    if (rows == run->n_tokens) return run->identity;
+    return run->has_out_ids && rows == run->n_out ? run->out_ids : NULL;
+}
+
 /* Rows a token: 1, or n_used for experts. The last block ran only the outputs. */
 int ts_run_rows(const ts_run *run, enum ts_site_kind kind, int32_t block, ts_rows *out, ts_error *err) {
     memset(out, 0, sizeof(*out));
@@ -130,11 +151,11 @@ int ts_run_rows(const ts_run *run, enum ts_site_kind kind, int32_t block, ts_row
     int rc = ts_slot_rows(run->tap, slot, &data, err);
     if (rc != TS_OK) return rc;
     int64_t rows = ts_node_rows(&slot->node) / slot->site.ne[1];
-    if (slot->node.ne[0] != slot->site.ne[0] || (rows != run->n_tokens && !(run->has_out_ids && rows == run->n_out)))
+    out->token_index = ts_run_row_tokens(run, rows);
+    if (slot->node.ne[0] != slot->site.ne[0] || !out->token_index)
         return ts_fail(err, TS_ERR_ENGINE, "'%s' has %lld rows of %lld in a run of %d tokens and %d outputs", slot->site.pub.tensor,
                        (long long)rows, (long long)slot->node.ne[0], run->n_tokens, run->n_out);
     out->data = data;
     out->n_rows = rows;
-    out->token_index = rows == run->n_tokens ? run->identity : run->out_ids;
     return TS_OK;
 }

@@ -238,12 +238,13 @@ int ts_session_decode(ts_session *s, const ts_decode *d, ts_error *err) {
     if (d->n > llama_n_batch(s->ctx))
         return ts_fail(err, TS_ERR_ARG, "a batch of %zu tokens exceeds the batch size %u", d->n, llama_n_batch(s->ctx));
     struct llama_batch batch = fill_batch(d);
-    ts_expect expect = {.tokens = d->tokens, .positions = d->positions, .n = d->n};
+    ts_expect expect = {.tokens = d->tokens, .positions = d->positions, .seq_ids = d->seq_ids, .n = d->n};
     if (s->tap) {
         s->tap->on_run = d->on_run;
         s->tap->user = d->user;
         s->tap->wanted = d->on_run ? d->wanted : 0;
         s->tap->skip_head = d->skip_head && *s->tap->head;
+        s->tap->edit = d->edit ? *d->edit : (ts_edit){0};
         ts_tap_begin(s->tap, &expect);
     }
     ts_engine_error_reset();

@@ -40,6 +40,7 @@ typedef struct ts_decode {
     size_t n;
     unsigned wanted;  /* kinds that on_run will read */
     bool skip_head;   /* nobody needs logits */
+    const ts_edit *edit; /* nullable */
     ts_run_fn on_run; /* nullable */
     void *user;
 } ts_decode;

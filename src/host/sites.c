@@ -70,6 +70,13 @@ static void decide_how(const finder *f, ts_site_entry *e, const struct ggml_tens
     snprintf(e->pub.why, sizeof(e->pub.why), "%s", why ? why : "");
 }
 
+/* act(gate) * up comes out of a GLU, a MUL of two activations, or a plain activation; anything else was normed or
+ * scaled on its way to ffn_down. */
+static bool is_normed(const struct ggml_tensor *t) {
+    if (t->op == GGML_OP_GLU || t->op == GGML_OP_UNARY || t->op == GGML_OP_SQR) return false;
+    return t->op != GGML_OP_MUL || ts_node_weight_block(t->src[1], "ffn_sub_norm.weight") >= 0 || t->src[1]->op == GGML_OP_NONE;
+}
+
 static int add(finder *f, enum ts_site_kind kind, int32_t block, const struct ggml_tensor *t) {
     ts_site_table *table = f->table;
     if (table->n == table->capacity) {
@@ -86,6 +93,8 @@ static int add(finder *f, enum ts_site_kind kind, int32_t block, const struct gg
     e->pub.width = e->ne[0] = t->ne[0];
     e->ne[1] = ts_node_rows(t);
     e->type = t->type;
+    e->op = ggml_op_name(t->op);
+    e->normed = kind != TS_SITE_RESID && kind != TS_SITE_ROUTER && kind != TS_SITE_HEAD && is_normed(t);
     snprintf(e->pub.tensor, sizeof(e->pub.tensor), "%s", t->name);
     snprintf(e->pub.type, sizeof(e->pub.type), "%s", ggml_type_name(t->type));
     if (t->buffer) {
@@ -191,11 +200,17 @@ int ts_sites_learn(ts_site_table *table, struct ggml_tensor *const *nodes, size_
     if (rc == TS_OK) rc = find_structural_resid(&f);
     if (rc == TS_OK) rc = find_matmul_inputs(&f);
     if (rc == TS_OK) rc = find_router_and_head(&f);
+    table->dense = ts_calloc((size_t)n_layer + 1, sizeof(*table->dense));
+    table->shared = ts_calloc((size_t)n_layer + 1, sizeof(*table->shared));
+    if (!table->dense || !table->shared) return ts_fail_nomem(err, "site table", 0);
+    ts_weights_learn(table->dense, table->shared, n_layer, nodes, n);
     return rc;
 }
 
 void ts_sites_free(ts_site_table *table) {
     free(table->entries);
+    free(table->dense);
+    free(table->shared);
     memset(table, 0, sizeof(*table));
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "host/node.h"
+#include "host/weights.h"
 
 typedef struct ts_site_entry {
     ts_site pub;           /* what `nodes` prints */
@@ -12,12 +13,15 @@ typedef struct ts_site_entry {
     int64_t ne[2];         /* shape of one token's part: width, and rows a token (experts: n_used) */
     int32_t nth;           /* which occurrence of the name in graph order, from 0 */
     ggml_backend_buffer_type_t buft;
+    const char *op;        /* ggml's name of the operation that computes it */
+    bool normed;           /* a norm or scale stands between the activation and the reader (FFN sites) */
 } ts_site_entry;
 
 typedef struct ts_site_table {
     ts_site_entry *entries; /* [n], graph order */
     size_t n, capacity;
     int32_t n_layer;
+    ts_ffn_weights *dense, *shared; /* [n_layer] sizes of the FFN weights */
 } ts_site_table;
 
 /* `nodes` [n] in graph order, still allocated, of a one-token run with one output. */

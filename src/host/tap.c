@@ -65,6 +65,29 @@ static int index_names(ts_tap *tap, ts_error *err) {
 
 /* ---- one site */
 
+/* Copies the rows of a node's header copy, contiguous. */
+static int stage(ts_slot *slot, ts_error *err) {
+    const struct ggml_tensor *t = &slot->node;
+    size_t row = ggml_row_size(t->type, t->ne[0]), bytes = row * (size_t)ts_node_rows(t);
+    if (bytes > slot->staged_bytes) {
+        char *grown = ts_realloc(slot->staged, bytes, 1);
+        if (!grown) return ts_fail_nomem(err, "staged rows", bytes);
+        slot->staged = grown;
+        slot->staged_bytes = bytes;
+    }
+    if (ggml_is_contiguous(t)) {
+        ggml_backend_tensor_get(t, slot->staged, 0, bytes);
+    } else {
+        char *out = slot->staged;
+        for (int64_t k = 0; k < t->ne[3]; k++)
+            for (int64_t j = 0; j < t->ne[2]; j++)
+                for (int64_t i = 0; i < t->ne[1]; i++, out += row)
+                    ggml_backend_tensor_get(t, out, (size_t)i * t->nb[1] + (size_t)j * t->nb[2] + (size_t)k * t->nb[3], row);
+    }
+    slot->staged_valid = true;
+    return TS_OK;
+}
+
 /* Points the node at its slot. False when this graph's node does not allow it. */
 static bool redirect(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t) {
     ts_arena *arena = &tap->arenas.list[slot->arena];
@@ -79,15 +102,39 @@ static bool redirect(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t) {
     return true;
 }
 
-/* True when the range must end here so that the rows can be copied. */
+static bool edits(const ts_tap *tap, const ts_slot *slot) {
+    const ts_site *site = &slot->site.pub;
+    return tap->edit.fn && ((tap->edit.kinds >> site->kind) & 1u) && site->block >= tap->edit.blocks.first &&
+           site->block <= tap->edit.blocks.last;
+}
+
+/* True when the range must end here so that the rows can be copied or edited. */
 static bool visit_site(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t) {
     if (slot->occurrences++ != slot->site.nth) return false;
     slot->staged_valid = false;
     slot->seen = TS_SLOT_UNSEEN;
     if (ts_node_rows(t) == 0) return false;
     bool may = tap->mode == TS_TAP_LIVE && tap->want == TS_TAP_REDIRECT && slot->site.pub.how == TS_HOW_REDIRECTED;
-    if (may && redirect(tap, slot, t)) return false;
-    return (tap->wanted >> slot->site.pub.kind) & 1u;
+    if (may && redirect(tap, slot, t)) return edits(tap, slot);
+    return edits(tap, slot) || ((tap->wanted >> slot->site.pub.kind) & 1u);
+}
+
+/* Rows in host memory are edited where they are, others by way of a copy. */
+static int edit_rows(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t, ts_error *err) {
+    int64_t rows = ts_node_rows(t);
+    const int32_t *tokens = ts_run_row_tokens(&tap->run, rows);
+    bool host = ggml_backend_buffer_is_host(t->buffer), changed = false;
+    const void *copy = t->data;
+    if (!tokens || t->type != GGML_TYPE_F32 || !ggml_is_contiguous(t))
+        return ts_fail(err, TS_ERR_UNSUPPORTED, "'%s' cannot be edited: not one contiguous f32 row a token", t->name);
+    slot->node = *t;
+    slot->staged_valid = false;
+    int rc = host ? TS_OK : stage(slot, err);
+    if (rc != TS_OK) return rc;
+    if (!host) copy = slot->staged;
+    rc = tap->edit.fn(&tap->run, &slot->site.pub, (float *)copy, rows, t->ne[0], tokens, &changed, tap->edit.user, err);
+    if (rc == TS_OK && !host && changed) ggml_backend_tensor_set(t, copy, 0, ggml_nbytes(t));
+    return rc;
 }
 
 /* ---- asking and answering */
@@ -111,12 +158,15 @@ static bool on_ask(ts_tap *tap, struct ggml_tensor *t) {
 /* After a range that ended at `t`. False leaves the rest of the split uncomputed. */
 static bool on_done(ts_tap *tap, struct ggml_tensor *t) {
     ts_slot *slot = slot_named(tap, t->name);
-    if (slot && slot->occurrences == slot->site.nth + 1 && slot->seen == TS_SLOT_UNSEEN) {
+    if (slot && slot->occurrences == slot->site.nth + 1) {
         ts_error err = {0};
-        slot->node = *t;
-        slot->seen = TS_SLOT_STAGED;
         const void *rows;
-        int rc = ts_slot_rows(tap, slot, &rows, &err);
+        int rc = edits(tap, slot) ? edit_rows(tap, slot, t, &err) : TS_OK; /* the edit comes before the capture */
+        if (rc == TS_OK && slot->seen == TS_SLOT_UNSEEN) {
+            slot->node = *t;
+            slot->seen = TS_SLOT_STAGED;
+            rc = ts_slot_rows(tap, slot, &rows, &err);
+        }
         if (rc != TS_OK) latch(tap, rc, &err);
     }
     return !(tap->skip_head && strcmp(t->name, tap->head) == 0);
@@ -146,28 +196,6 @@ bool ts_tap_callback(struct ggml_tensor *t, bool ask, void *user) {
 }
 
 /* ---- rows */
-
-static int stage(ts_slot *slot, ts_error *err) {
-    const struct ggml_tensor *t = &slot->node;
-    size_t row = ggml_row_size(t->type, t->ne[0]), bytes = row * (size_t)ts_node_rows(t);
-    if (bytes > slot->staged_bytes) {
-        char *grown = ts_realloc(slot->staged, bytes, 1);
-        if (!grown) return ts_fail_nomem(err, "staged rows", bytes);
-        slot->staged = grown;
-        slot->staged_bytes = bytes;
-    }
-    if (ggml_is_contiguous(t)) {
-        ggml_backend_tensor_get(t, slot->staged, 0, bytes);
-    } else {
-        char *out = slot->staged;
-        for (int64_t k = 0; k < t->ne[3]; k++)
-            for (int64_t j = 0; j < t->ne[2]; j++)
-                for (int64_t i = 0; i < t->ne[1]; i++, out += row)
-                    ggml_backend_tensor_get(t, out, (size_t)i * t->nb[1] + (size_t)j * t->nb[2] + (size_t)k * t->nb[3], row);
-    }
-    slot->staged_valid = true;
-    return TS_OK;
-}
 
 int ts_slot_rows(ts_tap *tap, ts_slot *slot, const void **data, ts_error *err) {
     *data = NULL;

@@ -40,9 +40,20 @@ struct ts_run {
 
 /* What the session sent, to be met by the graph's own inputs in this order. */
 typedef struct ts_expect {
-    const int32_t *tokens, *positions; /* [n]; n 0 = no guard */
-    size_t n, cursor;
+    const int32_t *tokens, *positions, *seq_ids; /* [n]; n 0 = no guard; seq_ids nullable */
+    size_t n, cursor;                            /* cursor: the run at hand begins there */
 } ts_expect;
+
+/* Changes rows of a site in place, before anything reads them. `rows` is [n_rows][width] of the run's tokens
+ * token_index[i]. Sets *changed false when it left every row alone. */
+typedef int (*ts_edit_fn)(const struct ts_run *run, const ts_site *site, float *rows, int64_t n_rows, int64_t width,
+                          const int32_t *token_index, bool *changed, void *user, ts_error *err);
+typedef struct ts_edit {
+    ts_edit_fn fn; /* NULL = nothing is edited */
+    void *user;
+    unsigned kinds;
+    ts_range blocks;
+} ts_edit;
 
 typedef struct ts_tap {
     enum ts_tap_mode mode;
@@ -60,6 +71,7 @@ typedef struct ts_tap {
     bool skip_head;               /* stop the split at the head's input: nobody needs logits */
     char head[GGML_MAX_NAME];     /* its name; "" when unknown */
     ts_expect expect;
+    ts_edit edit;
     ts_run_fn on_run;
     void *user;
     uint64_t n_runs;
@@ -85,6 +97,10 @@ void ts_tap_begin(ts_tap *tap, const ts_expect *expect);
 int ts_tap_end(ts_tap *tap, struct llama_context *ctx, int decoded, ts_error *err);
 
 ts_slot *ts_tap_slot(const ts_tap *tap, enum ts_site_kind kind, int32_t block);
+/* Which token of the run each of `rows` rows of a slot belongs to; NULL when the counts do not fit. */
+const int32_t *ts_run_row_tokens(const struct ts_run *run, int64_t rows);
+/* Sequence id of a token of the run, 0 when none were given. */
+int32_t ts_run_seq_id(const struct ts_run *run, int32_t token);
 /* Rows of a slot in the run at hand as contiguous host memory: straight from the arena, or staged. */
 int ts_slot_rows(ts_tap *tap, ts_slot *slot, const void **data, ts_error *err);
 /* The public rows of the table; caller frees. */

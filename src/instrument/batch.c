@@ -23,10 +23,14 @@ static int reserve(ts_batch *b, size_t capacity, ts_error *err) {
 
 int ts_batch_init(ts_batch *b, size_t capacity, ts_error *err) {
     memset(b, 0, sizeof(*b));
+    b->limit = capacity;
     return reserve(b, capacity, err);
 }
 
-bool ts_batch_fits(const ts_batch *b, size_t n) { return b->n_seqs < TS_BATCH_MAX_SEQ && n <= b->capacity - b->n; }
+/* By the limit, not by what an earlier long prompt made room for: a resumed capture never saw that prompt. */
+bool ts_batch_fits(const ts_batch *b, size_t n) {
+    return b->n_seqs < TS_BATCH_MAX_SEQ && b->n <= b->limit && n <= b->limit - b->n;
+}
 
 int ts_batch_add(ts_batch *b, int64_t prompt_index, const int32_t *tokens, size_t n, const char *label, ts_error *err) {
     int rc = reserve(b, b->n + n, err);

@@ -19,6 +19,7 @@ typedef struct ts_batch {
     int32_t *tokens, *positions, *seq_ids; /* [capacity] */
     int8_t *output;                        /* [capacity]: a row of this token is wanted */
     size_t n, capacity;
+    size_t limit;                          /* tokens of a full batch; only a longer prompt goes beyond, alone */
     ts_batch_seq seqs[TS_BATCH_MAX_SEQ];
     size_t n_seqs;
 } ts_batch;

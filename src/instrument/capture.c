@@ -26,6 +26,7 @@ typedef struct capture {
     bool packed;             /* several sequences a batch */
     ts_range blocks;
     int32_t n_layers, n_hidden, *layer_ids;
+    ts_provenance prov;      /* read before computing: a model file replaced meanwhile is not the one captured */
     char plan_hash[33];
     uint64_t n_rows;         /* that the plan will give */
     ts_resid_out *out;       /* NULL = measure only */
@@ -106,7 +107,7 @@ static int choose_blocks(capture *c, ts_error *err) {
     return TS_OK;
 }
 
-/* Corpus and options that decide the bytes; a partial file of another plan is not continued. */
+/* Corpus, model and options that decide the bytes; a partial file of another plan is not continued. */
 static int hash_plan(capture *c, ts_error *err) {
     ts_model_info m;
     ts_buf b = {0};
@@ -116,8 +117,9 @@ static int hash_plan(capture *c, ts_error *err) {
                   (unsigned long long)m.n_params);
     ts_buf_printf(&b, "%d:%d|%d:%d:%d|%d|%d|", c->blocks.first, c->blocks.last, (int)c->o->positions.kind, c->o->positions.first,
                   c->o->positions.last, (int)c->o->format, c->o->exact);
-    ts_buf_printf(&b, "%u|%u|%d|%d|%s|%s|%d", so->n_ubatch, so->n_ctx, so->n_threads, (int)so->flash_attn, so->type_k ? so->type_k : "",
-                  so->type_v ? so->type_v : "", (int)so->tap);
+    ts_buf_printf(&b, "%u|%u|%d|%d|%s|%s|%d|%d|%s", so->n_ubatch, so->n_ctx, so->n_threads, (int)so->flash_attn,
+                  so->type_k ? so->type_k : "", so->type_v ? so->type_v : "", (int)so->tap, so->n_gpu_layers, so->device ? so->device : "");
+    for (size_t i = 0; i < c->prov.n_shards; i++) ts_buf_printf(&b, "|%s", c->prov.shards[i].xxh3);
     int rc = b.failed ? ts_fail_nomem(err, "plan", 0) : TS_OK;
     if (rc == TS_OK) ts_fingerprint_bytes(b.data, b.length, c->plan_hash);
     ts_buf_free(&b);
@@ -327,14 +329,10 @@ static int walk(capture *c, ts_error *err) {
 /* ---- end */
 
 static int write_result(capture *c, bool partial, ts_error *err) {
-    ts_provenance prov = {0};
     char *sites = ts_session_sites_json(c->s);
-    int rc = sites ? ts_provenance_complete(c->s, &prov, err) : ts_fail_nomem(err, "sites", 0);
-    if (rc == TS_OK) {
-        rc = ts_resid_out_finish(c->out, &prov, sites, partial, err);
-        c->out = NULL;
-    }
-    ts_provenance_free(&prov);
+    if (!sites) return ts_fail_nomem(err, "sites", 0);
+    int rc = ts_resid_out_finish(c->out, &c->prov, sites, partial, err);
+    c->out = NULL;
     free(sites);
     return rc;
 }
@@ -348,7 +346,11 @@ static int conclude(capture *c, int rc, ts_error *err) {
     if (rc != TS_OK) return rc;
     rc = checkpoint(c, true, err);
     if (rc == TS_OK && c->done.rows == 0) return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted before the first batch: nothing captured");
-    return rc == TS_OK ? write_result(c, c->result->partial, err) : rc;
+    if (rc == TS_OK) rc = write_result(c, c->result->partial, err);
+    if (rc == TS_OK && c->result->partial)
+        rc = ts_fail(err, TS_ERR_INTERRUPTED, "interrupted after %llu of %llu prompts: '%s' holds their rows, marked partial",
+                     (unsigned long long)c->done.prompts, (unsigned long long)c->summary.n_prompts, c->o->output_path);
+    return rc;
 }
 
 static int prepare(capture *c, ts_error *err) {
@@ -358,6 +360,7 @@ static int prepare(capture *c, ts_error *err) {
     if (rc == TS_OK) rc = ts_corpus_scan(c->corpus, count_rows, c, &c->summary, err);
     c->packed = !c->o->exact && !llama_model_is_recurrent(c->s->model->llama) && !llama_model_is_hybrid(c->s->model->llama);
     if (rc == TS_OK) rc = start_session(c, err);
+    if (rc == TS_OK && c->o->output_path) rc = ts_provenance_complete(c->s, &c->prov, err);
     if (rc == TS_OK) rc = hash_plan(c, err);
     if (rc == TS_OK && c->o->output_path) rc = open_output(c, err);
     return rc;
@@ -377,6 +380,7 @@ int ts_capture_run(ts_session *s, const ts_capture_options *opts, ts_capture_res
     c.result->n_tokens = c.done.tokens;
     c.result->n_skipped_empty = c.summary.n_skipped;
     if (c.out) ts_resid_out_abandon(c.out, false);
+    ts_provenance_free(&c.prov);
     ts_batch_free(&c.batch);
     ts_corpus_close(c.corpus);
     free(c.layer_ids);

@@ -49,16 +49,16 @@ static inline ts_row scan_from(extremes e, double *mass, uint16_t *bin, const fl
     return (ts_row){ value, bin, n, e.min_less_1 == UINT32_MAX ? UINT32_MAX : e.min_less_1 + 1, e.max };
 }
 
-/* Classifies from value i, a multiple of 64, on. */
+/* Classifies the last values of a row, from a multiple of 64 on. */
 static inline void classify_from(const uint16_t *bin, size_t i, uint32_t n, const int16_t cut[TS_FFN_N_SETS],
                                  uint8_t *level, uint64_t *undecided)
 {
     for (; i < n; i++) {
         unsigned above = 0, equal = 0;
 
-        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++) {
-            above += cut[j] > bin[i];
-            equal |= cut[j] == bin[i];
+        for (int j = 0; j < TS_FFN_N_SETS; j++) {
+            above += (unsigned)(cut[j] > bin[i]);
+            equal |= (unsigned)(cut[j] == bin[i]);
         }
         level[i] = (uint8_t)above;
         undecided[i / 64] = (i % 64 ? undecided[i / 64] : 0) | (uint64_t)equal << i % 64;
@@ -84,7 +84,26 @@ static ts_row scan_c(double *mass, uint16_t *bin, const float *value, uint32_t n
 static void classify_c(const uint16_t *bin, uint32_t n, const int16_t cut[TS_FFN_N_SETS], uint8_t *level,
                        uint64_t *undecided)
 {
-    classify_from(bin, 0, n, cut, level, undecided);
+    enum { IS_CUT = 0x80 };
+    uint8_t level_of[TS_HIST_N_CELLS] = { 0 };
+    size_t i = 0;
+
+    for (int j = 0; j < TS_FFN_N_SETS && cut[j] >= 0; j++) /* the later, lower cut overwrites the bins below it */
+        memset(level_of, j + 1, (size_t)cut[j]);
+    for (int j = 0; j < TS_FFN_N_SETS && cut[j] >= 0; j++)
+        level_of[cut[j]] |= IS_CUT;
+    for (; i + 64 <= n; i += 64) {
+        uint64_t bits = 0;
+
+        for (unsigned k = 0; k < 64; k++) {
+            unsigned found = level_of[bin[i + k]];
+
+            level[i + k] = (uint8_t)(found & (IS_CUT - 1));
+            bits |= (uint64_t)(found / IS_CUT) << k;
+        }
+        undecided[i / 64] = bits;
+    }
+    classify_from(bin, i, n, cut, level, undecided);
 }
 
 static void count_overlap_c(const uint8_t *a, const uint8_t *b, uint32_t n, uint64_t hits[TS_FFN_N_SETS])

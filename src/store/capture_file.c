@@ -1,5 +1,5 @@
-/* Owns the reading of captures as rows, whatever their file. Refuses files whose sizes or hashes do not match, before a
- * row is handed out. */
+/* Owns the reading of captures as rows, whatever their file. Refuses files whose sizes or hashes do
+ * not match, before a row is handed out. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -53,13 +53,14 @@ TS_API int ts_capture_open(const char *path, ts_capture_file **out, ts_capture_s
         return rc;
     if (sort != TS_SORT_PAIR && sort != TS_SORT_SAFETENSORS)
         return ts_fail(err, TS_ERR_FORMAT,
-                       "'%s' is not a capture: expected a header .json or a .safetensors, it is %s", path,
-                       ts_sort_name(sort));
+                       "'%s' is not a capture: expected a header .json or a .safetensors, it is %s",
+                       path, ts_sort_name(sort));
     ts_capture_file *f = ts_calloc(1, sizeof *f);
     if (f == NULL)
         return ts_fail_nomem(err, "a capture", sizeof *f);
     f->fd = -1;
-    rc = sort == TS_SORT_PAIR ? ts_capture_open_pair(path, f, err) : ts_capture_open_st(path, f, err);
+    rc = sort == TS_SORT_PAIR ? ts_capture_open_pair(path, f, err)
+                              : ts_capture_open_st(path, f, err);
     if (rc == TS_OK)
         rc = open_rows(f, err);
     if (rc < 0) {
@@ -78,8 +79,8 @@ static int read_bytes(ts_capture_file *f, uint64_t offset, void *bytes, size_t n
         if (got < 0)
             return ts_fail_errno(err, TS_ERR_IO, "cannot read '%s'", f->data);
         if (got == 0)
-            return ts_fail(err, TS_ERR_FORMAT, "'%s' became shorter: %zu bytes of a row are missing",
-                           f->data, n);
+            return ts_fail(err, TS_ERR_FORMAT,
+                           "'%s' became shorter: %zu bytes of a row are missing", f->data, n);
         at += got;
         offset += (uint64_t)got;
         n -= (size_t)got;
@@ -106,7 +107,8 @@ static float from_f16(uint16_t h) {
 static void widen(const ts_capture_file *f, const uint16_t *from, float *to) {
     size_t n = (size_t)f->shape.n_layers * (size_t)f->shape.n_hidden;
     for (size_t i = 0; i < n; i++)
-        to[i] = f->dtype == TS_CAPTURE_DTYPE_F16 ? from_f16(from[i]) : from_bits((uint32_t)from[i] << 16);
+        to[i] = f->dtype == TS_CAPTURE_DTYPE_F16 ? from_f16(from[i])
+                                                 : from_bits((uint32_t)from[i] << 16);
 }
 
 TS_API int ts_capture_read(ts_capture_file *f, int64_t index, float *rows, ts_error *err) {

@@ -1,5 +1,5 @@
-/* Opens a residual pair by its header and checks data and .meta beside it. Refuses another layout, type or hook, data
- * outside the header's folder, and sizes or a hash that do not match. */
+/* Opens a residual pair by its header and checks data and .meta beside it. Refuses another layout,
+ * type or hook, data outside the header's folder, and sizes or a hash that do not match. */
 #include "store/capture_file.h"
 
 #include <errno.h>
@@ -19,12 +19,13 @@ static int expect_text(const json_t *v, const char *key, const char *expected, t
     if (rc < 0)
         return rc;
     if (strcmp(found, expected) != 0)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s': expected '%s', got '%.100s'", key, expected, found);
+        return ts_fail(err, TS_ERR_FORMAT, "'%s': expected '%s', got '%.100s'", key, expected,
+                       found);
     return TS_OK;
 }
 
 static int read_shape(const json_t *v, ts_capture_file *f, ts_error *err) {
-    int64_t layers, hidden, snapshots;
+    int64_t layers = 0, hidden = 0, snapshots = 0;
     int rc = ts_json_int(v, "layers", 1, INT32_MAX, &layers, err);
     if (rc == TS_OK)
         rc = ts_json_int(v, "hidden", 1, INT32_MAX, &hidden, err);
@@ -42,7 +43,8 @@ static int read_shape(const json_t *v, ts_capture_file *f, ts_error *err) {
 static int read_positions(const json_t *v, ts_capture_file *f, ts_error *err) {
     json_t *positions;
     size_t n = (size_t)f->shape.n_snapshots;
-    int rc = ts_json_array(v, "positions", n, &positions, err); /* its size bounds what is taken below */
+    int rc =
+        ts_json_array(v, "positions", n, &positions, err); /* its size bounds what is taken below */
     if (rc < 0)
         return rc;
     f->positions = ts_calloc(n, sizeof *f->positions);
@@ -73,8 +75,8 @@ static int find_data(const json_t *v, const char *path, ts_capture_file *f, ts_e
     if (rc < 0)
         return rc;
     if (name[0] == '\0' || strchr(name, '/') != NULL || strcmp(name, "..") == 0)
-        return ts_fail(err, TS_ERR_FORMAT, "'data': expected the name of a file beside it, got '%.100s'",
-                       name);
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "'data': expected the name of a file beside it, got '%.100s'", name);
     size_t folder = (size_t)(ts_path_base(path) - path), n = strlen(name) + 1;
     f->data = ts_malloc(folder + n);
     if (f->data == NULL)
@@ -96,8 +98,8 @@ static int check_size(ts_capture_file *f, ts_error *err) {
         return ts_fail(err, TS_ERR_FORMAT,
                        "'%s': expected %" PRIu64 " bytes (%" PRId64 " x %" PRId32 " x %" PRId32
                        " floats), found %" PRIu64,
-                       f->data, f->bytes, f->shape.n_snapshots, f->shape.n_layers, f->shape.n_hidden,
-                       size);
+                       f->data, f->bytes, f->shape.n_snapshots, f->shape.n_layers,
+                       f->shape.n_hidden, size);
     return TS_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Opens a safetensors capture: ours, or one with vLLM's names (hidden_states [n, layers, hidden], token_ids). Refuses other
- * shapes and types, and rows that do not match a recorded hash. */
+/* Opens a safetensors capture: ours, or one with vLLM's names (hidden_states [n, layers, hidden],
+ * token_ids). Refuses other shapes and types, and rows that do not match a recorded hash. */
 #include "store/capture_file.h"
 
 #include <inttypes.h>
@@ -17,7 +17,8 @@ static int read_rows(const ts_st_index *index, ts_capture_file *f, ts_error *err
         return ts_fail(err, TS_ERR_FORMAT, "it has no tensor 'hidden_states'");
     if (t->n_dims != 3)
         return ts_fail(err, TS_ERR_FORMAT,
-                       "'hidden_states' has %" PRId32 " dimensions, expected 3: [n, layers, hidden]",
+                       "'hidden_states' has %" PRId32
+                       " dimensions, expected 3: [n, layers, hidden]",
                        t->n_dims);
     if (strcmp(t->dtype, "F32") == 0)
         f->dtype = TS_CAPTURE_DTYPE_F32;
@@ -26,7 +27,8 @@ static int read_rows(const ts_st_index *index, ts_capture_file *f, ts_error *err
     else if (strcmp(t->dtype, "BF16") == 0)
         f->dtype = TS_CAPTURE_DTYPE_BF16;
     else
-        return ts_fail(err, TS_ERR_FORMAT, "'hidden_states' is %s, expected F32, F16 or BF16", t->dtype);
+        return ts_fail(err, TS_ERR_FORMAT, "'hidden_states' is %s, expected F32, F16 or BF16",
+                       t->dtype);
     f->begin = t->begin;
     f->bytes = t->end - t->begin;
     return ts_capture_set_shape(f, t->shape[0], t->shape[1], t->shape[2], err);
@@ -74,7 +76,8 @@ static int read_positions(const char *path, const ts_st_index *index, ts_capture
 }
 
 /* Our provenance from __metadata__, NULL in f->meta when the file is another program's. */
-static int read_meta(const char *path, const ts_st_index *index, ts_capture_file *f, ts_error *err) {
+static int read_meta(const char *path, const ts_st_index *index, ts_capture_file *f,
+                     ts_error *err) {
     json_t *all;
     int64_t version;
     if (index->metadata == NULL)

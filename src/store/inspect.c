@@ -1,4 +1,5 @@
-/* Says what a file is, without a model. Refuses nothing it can name; what it cannot is one clear error. */
+/* Says what a file is, without a model. Refuses nothing it can name; what it cannot is one clear
+ * error. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -18,8 +19,8 @@ static int fail_missing(const char *path, ts_error *err) {
     struct stat st;
     int n = snprintf(state, sizeof state, "%s.part.state", path);
     if (n > 0 && (size_t)n < sizeof state && stat(state, &st) == 0)
-        return ts_fail(err, TS_ERR_IO, "cannot open '%s': the capture is unfinished, see '%s'", path,
-                       state);
+        return ts_fail(err, TS_ERR_IO, "cannot open '%s': the capture is unfinished, see '%s'",
+                       path, state);
     errno = ENOENT;
     return ts_fail_errno(err, TS_ERR_IO, "cannot open '%s'", path);
 }
@@ -28,9 +29,10 @@ static int fail_unknown(const char *path, enum ts_file_sort sort, ts_error *err)
     const char *hint = ts_path_has_extension(path, "f32") || ts_path_has_extension(path, "part")
                            ? "; of a capture's rows, give the header that names them"
                            : "";
-    return ts_fail(err, TS_ERR_FORMAT,
-                   "'%s' is %s: expected a capture, its .meta or state, a safetensors or a GGUF file%s",
-                   path, ts_sort_name(sort), hint);
+    return ts_fail(
+        err, TS_ERR_FORMAT,
+        "'%s' is %s: expected a capture, its .meta or state, a safetensors or a GGUF file%s", path,
+        ts_sort_name(sort), hint);
 }
 
 static int fill(const char *path, ts_report *r, ts_error *err) {

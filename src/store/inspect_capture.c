@@ -1,5 +1,5 @@
-/* Reports on residual captures and their .meta. Refuses what ts_capture_open refuses, and data beside a .meta that is not
- * what it vouches for. */
+/* Reports on residual captures and their .meta. Refuses what ts_capture_open refuses, and data
+ * beside a .meta that is not what it vouches for. */
 #include "store/inspect_internal.h"
 
 #include <float.h>
@@ -33,16 +33,19 @@ static int64_t int_of(const json_t *v, const char *key) {
 
 void ts_inspect_provenance(ts_report *r, const json_t *meta) {
     const json_t *model = json_object_get(meta, "model");
-    const json_t *partial = json_object_get(meta, "partial"), *steering = json_object_get(meta, "steering");
+    const json_t *partial = json_object_get(meta, "partial"),
+                 *steering = json_object_get(meta, "steering");
     if (r->json) {
         ts_report_value(r, "meta", meta);
         return;
     }
-    ts_report_text(r, "model", "%s '%s' (%s), %" PRId64 " bytes", text_of(model, "architecture"),
-                   text_of(model, "name"), text_of(model, "description"), int_of(model, "size_bytes"));
+    ts_report_text(r, "model", "%s '%s' (%s)", text_of(model, "architecture"),
+                   text_of(model, "name"), text_of(model, "description"));
+    ts_report_int(r, "model_bytes", int_of(model, "size_bytes"));
     ts_report_text(r, "engine", "%s, %s", text_of(meta, "engine"), text_of(meta, "ggml"));
     ts_report_text(r, "devices", "%s", text_of(meta, "devices"));
-    ts_report_text(r, "context", "%" PRId64 " tokens, batch %" PRId64 "/%" PRId64 ", threads %" PRId64,
+    ts_report_text(r, "context",
+                   "%" PRId64 " tokens, batch %" PRId64 "/%" PRId64 ", threads %" PRId64,
                    int_of(meta, "n_ctx"), int_of(meta, "n_batch"), int_of(meta, "n_ubatch"),
                    int_of(meta, "n_threads"));
     ts_report_text(r, "kv cache", "%s/%s, flash attention %s", text_of(meta, "type_k"),
@@ -193,7 +196,8 @@ int ts_inspect_meta(const char *path, ts_report *r, ts_error *err) {
         }
         if (data != NULL) {
             ts_report_text(r, "data", "%s", text_of(data, "file"));
-            ts_report_text(r, "checked", "%s", hashed ? "size and hash" : "size (no hash is recorded)");
+            ts_report_text(r, "checked", "%s",
+                           hashed ? "size and hash" : "size (no hash is recorded)");
         }
         ts_inspect_provenance(r, meta);
         ts_report_end(r);

@@ -1,5 +1,6 @@
-/* Reports on GGUF files: control vectors direction by direction, models by name. Refuses a control vector that could not
- * be applied: no direction, direction.0, another type, unequal widths, a direction given twice. */
+/* Reports on GGUF files: control vectors direction by direction, models by name. Refuses a control
+ * vector that could not be applied: no direction, direction.0, another type, unequal widths, a
+ * direction given twice. */
 #include "store/inspect_internal.h"
 
 #include <float.h>
@@ -35,7 +36,8 @@ static bool is_other_intervention(const char *name) {
 }
 
 static int report_model(const char *path, const ts_gguf_index *g, ts_report *r) {
-    const char *architecture = ts_gguf_text(g, "general.architecture"), *name = ts_gguf_text(g, "general.name");
+    const char *architecture = ts_gguf_text(g, "general.architecture"),
+               *name = ts_gguf_text(g, "general.name");
     ts_report_begin(r, "model", "model", path);
     ts_report_text(r, "architecture", "%s", architecture ? architecture : "not named");
     ts_report_text(r, "name", "%s", name ? name : "not named");
@@ -51,18 +53,20 @@ static int report_model(const char *path, const ts_gguf_index *g, ts_report *r) 
 static int parse_direction(const ts_gguf_tensor *t, int64_t width, direction *d, ts_error *err) {
     static const char prefix[] = "direction.";
     const char *digits = t->name + sizeof prefix - 1;
-    if (strncmp(t->name, prefix, sizeof prefix - 1) != 0 || digits[0] == '\0' || strlen(digits) > 6 ||
-        digits[strspn(digits, "0123456789")] != '\0')
+    if (strncmp(t->name, prefix, sizeof prefix - 1) != 0 || digits[0] == '\0' ||
+        strlen(digits) > 6 || digits[strspn(digits, "0123456789")] != '\0')
         return ts_fail(err, TS_ERR_FORMAT, "tensor '%s' is not one of 'direction.N'", t->name);
     d->number = (int32_t)strtol(digits, NULL, 10);
     if (d->number == 0)
         return ts_fail(err, TS_ERR_FORMAT, "'%s': directions are numbered from 1", t->name);
     if (t->type != TS_GGUF_TENSOR_F32)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s' has tensor type %" PRIu32 ", expected F32", t->name, t->type);
+        return ts_fail(err, TS_ERR_FORMAT, "'%s' has tensor type %" PRIu32 ", expected F32",
+                       t->name, t->type);
     if (t->shape[0] < 1 || t->shape[1] != 1 || t->shape[2] != 1 || t->shape[3] != 1)
         return ts_fail(err, TS_ERR_FORMAT, "'%s' is not one-dimensional", t->name);
     if (t->shape[0] != width)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s' has width %" PRId64 ", expected %" PRId64 " as the first", t->name,
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "'%s' has width %" PRId64 ", expected %" PRId64 " as the first", t->name,
                        t->shape[0], width);
     d->begin = t->begin;
     return TS_OK;
@@ -111,7 +115,8 @@ static int read_directions(const char *path, const ts_gguf_index *g, direction *
     qsort(d, n, sizeof *d, by_number);
     for (size_t i = 1; i < n; i++)
         if (d[i].number == d[i - 1].number)
-            return ts_fail(err, TS_ERR_FORMAT, "'direction.%" PRId32 "' is there twice", d[i].number);
+            return ts_fail(err, TS_ERR_FORMAT, "'direction.%" PRId32 "' is there twice",
+                           d[i].number);
     rc = ts_stream_open(path, &f, NULL, err);
     if (rc < 0)
         return rc;
@@ -122,7 +127,8 @@ static int read_directions(const char *path, const ts_gguf_index *g, direction *
 }
 
 static void report_directions(const direction *d, size_t n, int32_t base, ts_report *r) {
-    ts_report_table(r, "directions", "  direction  block           norm        max |x|    non-finite");
+    ts_report_table(r, "directions",
+                    "  direction  block           norm        max |x|    non-finite");
     for (size_t i = 0; i < n; i++) {
         int32_t block = base == 0 ? d[i].number - 1 : d[i].number;
         ts_report_row(r, i == 0);
@@ -139,20 +145,22 @@ static void report_directions(const direction *d, size_t n, int32_t base, ts_rep
 }
 
 /* What an integer key may be; other writers store counts as i32 or u32. */
-static int check_key(const ts_gguf_index *g, const char *name, int64_t max, int64_t *out, ts_error *err) {
+static int check_key(const ts_gguf_index *g, const char *name, int64_t max, int64_t *out,
+                     ts_error *err) {
     const ts_gguf_key *k = ts_gguf_find(g, name);
     if (k == NULL)
         return TS_OK;
     if (k->type != TS_GGUF_I32 && k->type != TS_GGUF_U32)
         return ts_fail(err, TS_ERR_FORMAT, "'%s' is not an i32 or u32", name);
     if (k->integer < 0 || k->integer > max)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s' is %" PRId64 ", expected 0 to %" PRId64, name, k->integer, max);
+        return ts_fail(err, TS_ERR_FORMAT, "'%s' is %" PRId64 ", expected 0 to %" PRId64, name,
+                       k->integer, max);
     *out = k->integer;
     return TS_OK;
 }
 
-static void report_vector(const char *path, const ts_gguf_index *g, const direction *d, int64_t base,
-                          ts_report *r) {
+static void report_vector(const char *path, const ts_gguf_index *g, const direction *d,
+                          int64_t base, ts_report *r) {
     size_t n = (size_t)g->n_tensors;
     ts_report_begin(r, "control_vector", "control vector", path);
     ts_report_int(r, "n_directions", (int64_t)n);

@@ -1,6 +1,7 @@
-/* Walks a GGUF header, once and in file order. Refuses versions before 2, counts and lengths that the file has no room
- * for, unknown types, nested arrays and data that lies outside the file. llama.cpp's own reader is not used here: it
- * tells its reasons to a process-wide log and not to its caller. */
+/* Walks a GGUF header, once and in file order. Refuses versions before 2, counts and lengths that
+ * the file has no room for, unknown types, nested arrays and data that lies outside the file.
+ * llama.cpp's own reader is not used here: it tells its reasons to a process-wide log and not to
+ * its caller. */
 #include "store/inspect_gguf_index.h"
 
 #include <inttypes.h>
@@ -18,8 +19,8 @@ typedef struct walker {
 } walker;
 
 static int fail_at(const walker *w, ts_error *err, const char *what) {
-    return ts_fail_at(err, TS_ERR_FORMAT, (int64_t)w->at, "%s at byte %" PRIu64 " of %" PRIu64, what, w->at,
-                      w->size);
+    return ts_fail_at(err, TS_ERR_FORMAT, (int64_t)w->at, "%s at byte %" PRIu64 " of %" PRIu64,
+                      what, w->at, w->size);
 }
 
 static int take(walker *w, void *bytes, uint64_t n, ts_error *err) {
@@ -115,7 +116,8 @@ static void decode(ts_gguf_key *k, const unsigned char raw[8]) {
 }
 
 static bool wanted(const char *name) {
-    static const char *const prefixes[] = {"general.", "controlvector.", "turbospark.", "glp.", "dspark."};
+    static const char *const prefixes[] = {"general.", "controlvector.", "turbospark.", "glp.",
+                                           "dspark."};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
@@ -185,7 +187,8 @@ static int take_tensor(walker *w, ts_gguf_tensor *t, ts_error *err) {
         return fail_at(w, err, "a tensor has more than 4 dimensions");
     for (uint32_t i = 0; rc == TS_OK && i < t->n_dims; i++) {
         rc = take(w, &t->shape[i], 8, err);
-        if (rc == TS_OK && (t->shape[i] < 0 || __builtin_mul_overflow(total, (uint64_t)t->shape[i], &total)))
+        if (rc == TS_OK &&
+            (t->shape[i] < 0 || __builtin_mul_overflow(total, (uint64_t)t->shape[i], &total)))
             return fail_at(w, err, "a tensor's shape is out of range");
     }
     if (rc == TS_OK)
@@ -203,8 +206,10 @@ static int place_tensor(const walker *w, uint64_t data, ts_gguf_tensor *t, ts_er
                 bytes = UINT64_MAX;
     }
     if (data > w->size || t->begin > w->size - data || bytes > w->size - data - t->begin)
-        return ts_fail(err, TS_ERR_FORMAT, "its tensor '%s' lies outside the file of %" PRIu64
-                       " bytes, which was cut short or is damaged", t->name, w->size);
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "its tensor '%s' lies outside the file of %" PRIu64
+                       " bytes, which was cut short or is damaged",
+                       t->name, w->size);
     t->begin += data;
     return TS_OK;
 }
@@ -250,8 +255,10 @@ static int take_counts(walker *w, ts_gguf_index *g, ts_error *err) {
     /* a key takes at least 14 bytes, a tensor 24 */
     uint64_t left = w->size - w->at;
     if (g->n_keys > left / 14 || g->n_tensors > (left - g->n_keys * 14) / 24)
-        return ts_fail(err, TS_ERR_FORMAT, "%" PRIu64 " keys and %" PRIu64
-                       " tensors do not fit a file of %" PRIu64 " bytes", g->n_keys, g->n_tensors, w->size);
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "%" PRIu64 " keys and %" PRIu64 " tensors do not fit a file of %" PRIu64
+                       " bytes",
+                       g->n_keys, g->n_tensors, w->size);
     return TS_OK;
 }
 
@@ -263,7 +270,8 @@ int ts_gguf_index_read(const char *path, ts_gguf_index *out, ts_error *err) {
         return rc;
     out->size = w.size;
     out->keys = ts_calloc(MAX_KEPT, sizeof *out->keys);
-    rc = out->keys ? take_counts(&w, out, err) : ts_fail_nomem(err, "keys", MAX_KEPT * sizeof *out->keys);
+    rc = out->keys ? take_counts(&w, out, err)
+                   : ts_fail_nomem(err, "keys", MAX_KEPT * sizeof *out->keys);
     for (uint64_t i = 0; rc == TS_OK && i < out->n_keys; i++)
         rc = take_key(&w, out, err);
     if (rc == TS_OK) {

@@ -1,10 +1,12 @@
-/* One function a sort of file behind ts_inspect; each fills the report or fails with one clear line. */
+/* One function a sort of file behind ts_inspect; each fills the report or fails with one clear
+ * line. */
 #ifndef TS_STORE_INSPECT_INTERNAL_H
 #define TS_STORE_INSPECT_INTERNAL_H
 
 #include "store/inspect_report.h"
 
-int ts_inspect_capture(const char *path, ts_report *r, ts_error *err);     /* pair or safetensors with rows */
+int ts_inspect_capture(const char *path, ts_report *r,
+                       ts_error *err); /* pair or safetensors with rows */
 int ts_inspect_safetensors(const char *path, ts_report *r, ts_error *err); /* any */
 int ts_inspect_meta(const char *path, ts_report *r, ts_error *err);
 int ts_inspect_partial(const char *path, ts_report *r, ts_error *err);

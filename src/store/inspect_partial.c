@@ -1,4 +1,5 @@
-/* Reports on unfinished captures. Refuses a damaged state, and rows shorter than it says are durable. */
+/* Reports on unfinished captures. Refuses a damaged state, and rows shorter than it says are
+ * durable. */
 #include "store/inspect_internal.h"
 
 #include <inttypes.h>
@@ -11,7 +12,8 @@
 
 #define STATE_END ".state"
 
-/* The file beside the state whose name replaces ".state" by `suffix` holds at least `expected` bytes. */
+/* The file beside the state whose name replaces ".state" by `suffix` holds at least `expected`
+ * bytes. */
 static int check_part(const char *state, const char *suffix, int64_t expected, ts_error *err) {
     size_t n = strlen(state) - (sizeof STATE_END - 1), m = strlen(suffix) + 1;
     uint64_t size;
@@ -25,8 +27,9 @@ static int check_part(const char *state, const char *suffix, int64_t expected, t
     if (rc == TS_OK) {
         close(fd);
         if (size < (uint64_t)expected)
-            rc = ts_fail(err, TS_ERR_FORMAT, "'%s': expected at least %" PRId64 " bytes, found %" PRIu64,
-                         path, expected, size);
+            rc = ts_fail(err, TS_ERR_FORMAT,
+                         "'%s': expected at least %" PRId64 " bytes, found %" PRIu64, path,
+                         expected, size);
     }
     ts_free(path);
     return rc;
@@ -52,7 +55,8 @@ static int check_files(const char *path, const json_t *v, bool *finishing, ts_er
 }
 
 int ts_inspect_partial(const char *path, ts_report *r, ts_error *err) {
-    static const char *const counts[] = {"layers", "hidden", "rows", "prompts_done", "batches", "tokens"};
+    static const char *const counts[] = {"layers",       "hidden",  "rows",
+                                         "prompts_done", "batches", "tokens"};
     json_t *v;
     bool finishing = false;
     int rc = ts_json_file(path, &v, err);

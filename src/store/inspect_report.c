@@ -1,4 +1,5 @@
-/* Owns the form of reports. Refuses to let bytes of a file reach the terminal as control characters. */
+/* Owns the form of reports. Refuses to let bytes of a file reach the terminal as control
+ * characters. */
 #include "store/inspect_report.h"
 
 #include <inttypes.h>
@@ -22,7 +23,8 @@ static void add_clean(ts_buf *b, const char *text, size_t column) {
         size_t width = 1;
         while (width < 4 && i + width < n && ((unsigned char)text[i + width] & 0xc0) == 0x80)
             width++;
-        bool good = ts_utf8_valid(text + i, width) == width && !is_control((const unsigned char *)text + i);
+        bool good =
+            ts_utf8_valid(text + i, width) == width && !is_control((const unsigned char *)text + i);
         ts_buf_add(b, good ? text + i : "?", good ? width : 1);
         i += good || is_control((const unsigned char *)text + i) ? width : 1;
         column++;
@@ -122,6 +124,10 @@ void ts_report_row(ts_report *r, bool first) {
         ts_buf_text(&r->b, ", ");
 }
 
-void ts_report_table_end(ts_report *r) { ts_buf_text(&r->b, r->json ? "]" : ""); }
+void ts_report_table_end(ts_report *r) {
+    ts_buf_text(&r->b, r->json ? "]" : "");
+}
 
-void ts_report_end(ts_report *r) { ts_buf_text(&r->b, r->json ? "}\n" : ""); }
+void ts_report_end(ts_report *r) {
+    ts_buf_text(&r->b, r->json ? "}\n" : "");
+}

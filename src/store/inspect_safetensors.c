@@ -26,8 +26,8 @@ static void report_tensor(const ts_st_tensor *t, ts_report *r) {
     }
     ts_buf_text(&r->b, "{\"name\": ");
     ts_buf_json_string(&r->b, t->name, strlen(t->name));
-    ts_buf_printf(&r->b, ", \"dtype\": \"%s\", \"shape\": [%s], \"bytes\": %" PRIu64 "}", t->dtype, shape,
-                  t->end - t->begin);
+    ts_buf_printf(&r->b, ", \"dtype\": \"%s\", \"shape\": [%s], \"bytes\": %" PRIu64 "}", t->dtype,
+                  shape, t->end - t->begin);
 }
 
 static int report_index(const char *path, const ts_st_index *index, ts_report *r, ts_error *err) {

@@ -6,10 +6,10 @@
 
 enum ts_file_sort {
     TS_SORT_UNKNOWN = 0,
-    TS_SORT_PAIR,        /* header of a residual pair */
-    TS_SORT_META,        /* provenance beside a result */
-    TS_SORT_PARTIAL,     /* state of an unfinished capture */
-    TS_SORT_JSON,        /* JSON of another kind */
+    TS_SORT_PAIR,    /* header of a residual pair */
+    TS_SORT_META,    /* provenance beside a result */
+    TS_SORT_PARTIAL, /* state of an unfinished capture */
+    TS_SORT_JSON,    /* JSON of another kind */
     TS_SORT_SAFETENSORS,
     TS_SORT_GGUF,
 };

@@ -1,5 +1,5 @@
-/* Owns the text of a .meta: key order and number formats. Refuses nothing; the holder of the facts checked
- * them. No time, host name or absolute path goes in, so equal runs give equal bytes. */
+/* Owns the text of a .meta: key order and number formats. Refuses nothing; the holder of the facts
+ * checked them. No time, host name or absolute path goes in, so equal runs give equal bytes. */
 #include "store/meta.h"
 
 #include <inttypes.h>

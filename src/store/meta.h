@@ -1,13 +1,14 @@
 /* The provenance file (<stem>.meta) of a result, and the same object inside a safetensors header.
  *
  * Keys, in this order: format_version (1), kind ("resid"), model {architecture, name, description,
- * size_bytes, shards [{file, bytes, xxh3_128 or null}]}, engine, ggml, devices, n_threads, n_gpu_layers,
- * n_ctx, n_batch, n_ubatch, n_seq_max, flash_attn, type_k, type_v, swa_full, kv_unified, tap, adds_bos,
- * chat_template (null when none), steering (null), partial, layers, hidden, layer_ids [layers], snapshots,
- * sites [..], max_abs [layers] (over finite values), nonfinite [layers], data {file, bytes, xxh3_128},
- * and, in the .meta only, generations [snapshots] with {prompt_index, position, token, piece, piece_hex
- * (only where the piece is not UTF-8), label (only where given), prompt_tokens (on the first snapshot of
- * each prompt)}, one a line. In a safetensors file `data` is about the tensor hidden_states. */
+ * size_bytes, shards [{file, bytes, xxh3_128 or null}]}, engine, ggml, devices, n_threads,
+ * n_gpu_layers, n_ctx, n_batch, n_ubatch, n_seq_max, flash_attn, type_k, type_v, swa_full,
+ * kv_unified, tap, adds_bos, chat_template (null when none), steering (null), partial, layers,
+ * hidden, layer_ids [layers], snapshots, sites [..], max_abs [layers] (over finite values),
+ * nonfinite [layers], data {file, bytes, xxh3_128}, and, in the .meta only, generations [snapshots]
+ * with {prompt_index, position, token, piece, piece_hex (only where the piece is not UTF-8), label
+ * (only where given), prompt_tokens (on the first snapshot of each prompt)}, one a line. In a
+ * safetensors file `data` is about the tensor hidden_states. */
 #ifndef TS_STORE_META_H
 #define TS_STORE_META_H
 
@@ -20,12 +21,12 @@ typedef struct ts_meta_resid {
     const ts_provenance *provenance;
     bool partial;
     int32_t n_layers, n_hidden;
-    const int32_t *layer_ids;   /* [n_layers] */
+    const int32_t *layer_ids; /* [n_layers] */
     uint64_t n_snapshots;
-    const char *sites_json;     /* JSON array, NULL = [] */
-    const float *max_abs;       /* [n_layers] */
-    const uint64_t *nonfinite;  /* [n_layers] */
-    const char *data_file;      /* base name */
+    const char *sites_json;    /* JSON array, NULL = [] */
+    const float *max_abs;      /* [n_layers] */
+    const uint64_t *nonfinite; /* [n_layers] */
+    const char *data_file;     /* base name */
     uint64_t data_bytes;
     const char *data_xxh3;
 } ts_meta_resid;
@@ -35,11 +36,12 @@ void ts_meta_provenance(ts_buf *b, const ts_provenance *p);
 /* The object from "{\n" to the `data` member, without what ends it. */
 void ts_meta_resid_head(ts_buf *b, const ts_meta_resid *m);
 
-/* Reads a .meta without its generations (they may be many): constant memory for any number of snapshots.
- * TS_ERR_FORMAT. The caller drops *out with json_decref. */
+/* Reads a .meta without its generations (they may be many): constant memory for any number of
+ * snapshots. TS_ERR_FORMAT. The caller drops *out with json_decref. */
 int ts_meta_read(const char *path, json_t **out, ts_error *err);
-/* Checks bytes [offset, offset + bytes of the file] against the object's `data`: size and, where recorded,
- * hash. TS_ERR_FORMAT names file, expected and found. *hashed says whether there was a hash. */
+/* Checks bytes [offset, offset + bytes of the file] against the object's `data`: size and, where
+ * recorded, hash. TS_ERR_FORMAT names file, expected and found. *hashed says whether there was a
+ * hash. */
 int ts_meta_check_data(const json_t *meta, const char *path, uint64_t offset, uint64_t bytes,
                        bool *hashed, ts_error *err);
 

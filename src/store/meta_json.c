@@ -33,7 +33,8 @@ int ts_json_parse(const char *text, size_t n, json_t **out, ts_error *err) {
     json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     *out = NULL;
     if (v == NULL) {
-        /* jansson quotes the text it stumbled on: no control characters of a hostile file get out */
+        /* jansson quotes the text it stumbled on: no control characters of a hostile file get out
+         */
         for (char *c = e.text; *c; c++)
             if ((unsigned char)*c < 0x20 || *c == 0x7f)
                 *c = '?';

@@ -1,5 +1,6 @@
-/* jansson with our error wording, for every JSON file this room reads. A message names the key, what was
- * expected and what was found; the caller puts the file's name in front. Refuses duplicate keys. */
+/* jansson with our error wording, for every JSON file this room reads. A message names the key,
+ * what was expected and what was found; the caller puts the file's name in front. Refuses duplicate
+ * keys. */
 #ifndef TS_STORE_META_JSON_H
 #define TS_STORE_META_JSON_H
 

@@ -1,5 +1,5 @@
-/* Reads a .meta in constant memory and checks the data it vouches for. Refuses damaged JSON, another format
- * version, sizes and hashes that do not match. */
+/* Reads a .meta in constant memory and checks the data it vouches for. Refuses damaged JSON,
+ * another format version, sizes and hashes that do not match. */
 #include "store/meta.h"
 
 #include <inttypes.h>
@@ -10,8 +10,8 @@
 
 #define GENERATIONS "  \"generations\": ["
 
-/* Collects lines up to the one that opens `generations`: JSON strings hold no line breaks, so a line that
- * starts so is a member, and our writer gives each generation a line of its own. */
+/* Collects lines up to the one that opens `generations`: JSON strings hold no line breaks, so a
+ * line that starts so is a member, and our writer gives each generation a line of its own. */
 static int read_head(FILE *f, ts_buf *b, ts_error *err) {
     char chunk[8192];
     bool line_start = true;

@@ -1,4 +1,5 @@
-/* Owns reading in constant memory. Refuses folders, FIFOs and devices, and files that end too early. */
+/* Owns reading in constant memory. Refuses folders, FIFOs and devices, and files that end too
+ * early. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif

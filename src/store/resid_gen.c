@@ -1,5 +1,6 @@
-/* Owns the lines of OUT.part.gen: one JSON object a snapshot, its numbers first and prompt_tokens last, so that
- * they are read back without a JSON parser. Refuses lines that were not written so. */
+/* Owns the lines of OUT.part.gen: one JSON object a snapshot, its numbers first and prompt_tokens
+ * last, so that they are read back without a JSON parser. Refuses lines that were not written so.
+ */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif

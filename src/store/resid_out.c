@@ -1,9 +1,11 @@
-/* Owns a running capture: rows and generations as they come, checkpoints, resume. Refuses a subset of layers or a mean in
- * the pair format, an existing result, and to go on after a row that was written in part.
+/* Owns a running capture: rows and generations as they come, checkpoints, resume. Refuses a subset
+ * of layers or a mean in the pair format, an existing result, and to go on after a row that was
+ * written in part.
  *
- * What makes any kill harmless: the state file names lengths that were fsynced before it, and resume cuts rows and
- * generations back to them. Before the finished data is renamed to its final name the state says so (`finishing`), so
- * that the next process can give it its partial name back and finish again, to the same bytes. */
+ * What makes any kill harmless: the state file names lengths that were fsynced before it, and
+ * resume cuts rows and generations back to them. Before the finished data is renamed to its final
+ * name the state says so (`finishing`), so that the next process can give it its partial name back
+ * and finish again, to the same bytes. */
 #include "store/resid_out.h"
 
 #include <float.h>
@@ -39,8 +41,10 @@ static int check_spec(const ts_resid_spec *spec, ts_error *err) {
     if (spec->path == NULL || spec->path[0] == '\0')
         return ts_fail(err, TS_ERR_ARG, "a capture needs an output path");
     if (spec->n_layers < 1 || spec->n_hidden < 1 || spec->layer_ids == NULL)
-        return ts_fail(err, TS_ERR_ARG, "'%s': expected at least one layer of one value, got %" PRId32
-                       " of %" PRId32, spec->path, spec->n_layers, spec->n_hidden);
+        return ts_fail(err, TS_ERR_ARG,
+                       "'%s': expected at least one layer of one value, got %" PRId32
+                       " of %" PRId32,
+                       spec->path, spec->n_layers, spec->n_hidden);
     if (spec->format != TS_CAPTURE_F32 && spec->format != TS_CAPTURE_SAFETENSORS)
         return ts_fail(err, TS_ERR_ARG, "'%s': unknown capture format %d", spec->path,
                        (int)spec->format);
@@ -201,7 +205,9 @@ int ts_resid_out_checkpoint(ts_resid_out *o, const ts_resid_done *done, ts_error
     return rc;
 }
 
-uint64_t ts_resid_out_rows(const ts_resid_out *o) { return o->now.rows; }
+uint64_t ts_resid_out_rows(const ts_resid_out *o) {
+    return o->now.rows;
+}
 
 uint64_t ts_resid_out_nonfinite(const ts_resid_out *o) {
     uint64_t n = 0;
@@ -213,8 +219,8 @@ uint64_t ts_resid_out_nonfinite(const ts_resid_out *o) {
 int ts_resid_out_finish(ts_resid_out *o, const ts_provenance *prov, const char *sites_json,
                         bool partial, ts_error *err) {
     if (o->now.rows == 0 && !o->broken) {
-        int rc = ts_fail(err, TS_ERR_STATE, "nothing was captured: '%s' is not written",
-                         o->paths.out);
+        int rc =
+            ts_fail(err, TS_ERR_STATE, "nothing was captured: '%s' is not written", o->paths.out);
         ts_resid_out_abandon(o, true);
         return rc;
     }
@@ -222,7 +228,7 @@ int ts_resid_out_finish(ts_resid_out *o, const ts_provenance *prov, const char *
     if (rc == TS_OK)
         rc = o->format == TS_CAPTURE_F32 ? ts_resid_finish_pair(o, prov, sites_json, partial, err)
                                          : ts_resid_finish_st(o, prov, sites_json, partial, err);
-    if (rc == TS_OK)
+    if (rc == TS_OK && !(partial && o->kept)) /* the state of an interrupted one takes the data back */
         ts_resid_paths_remove_partial(&o->paths);
     out_free(o);
     return rc;
@@ -236,11 +242,16 @@ void ts_resid_out_abandon(ts_resid_out *o, bool remove) {
     out_free(o);
 }
 
-static uint64_t times(uint64_t a, uint64_t b) { return b && a > UINT64_MAX / b ? UINT64_MAX : a * b; }
-static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+static uint64_t times(uint64_t a, uint64_t b) {
+    return b && a > UINT64_MAX / b ? UINT64_MAX : a * b;
+}
+static uint64_t plus(uint64_t a, uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
 
-/* Generously: a generation takes some 130 bytes and up to 8 a prompt token, and stands in the partial file and in
- * the .meta at once; the safetensors columns take 12 bytes a row and 4 a token. */
+/* Generously: a generation takes some 130 bytes and up to 8 a prompt token, and stands in the
+ * partial file and in the .meta at once; the safetensors columns take 12 bytes a row and 4 a token.
+ */
 uint64_t ts_resid_out_predict(const ts_resid_spec *spec, uint64_t rows, uint64_t tokens) {
     bool pair = spec->format == TS_CAPTURE_F32;
     uint64_t row = times((uint64_t)spec->n_layers * 4, (uint64_t)spec->n_hidden);

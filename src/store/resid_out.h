@@ -5,7 +5,8 @@
  *
  * Partial files of OUT: `OUT.part` (rows, f32 LE), `OUT.part.gen` (one JSON object a snapshot and line) and
  * `OUT.part.state` (JSON: plan hash, what is done, lengths and running statistics; replaced by rename after
- * rows and generations were fsynced). They disappear on finish. No time stamp goes into any result. */
+ * rows and generations were fsynced). They disappear on finish, but that an interrupted capture keeps the last two, by
+ * which a resume takes its data file back. No time stamp goes into any result. */
 #ifndef TS_STORE_RESID_OUT_H
 #define TS_STORE_RESID_OUT_H
 

@@ -1,5 +1,5 @@
-/* Owns the end of a pair: the header to the byte, the .meta, and the order of the renames: data, .meta, header. Refuses
- * to leave a header beside data that is not its own. */
+/* Owns the end of a pair: the header to the byte, the .meta, and the order of the renames: data,
+ * .meta, header. Refuses to leave a header beside data that is not its own. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif

@@ -1,5 +1,5 @@
-/* Owns the names of a capture's files: which they are, which are in the way, which a killed process left. Refuses
- * names that coincide and, for the pair, those its header could not spell. */
+/* Owns the names of a capture's files: which they are, which are in the way, which a killed process
+ * left. Refuses names that coincide and, for the pair, those its header could not spell. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif

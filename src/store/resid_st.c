@@ -1,9 +1,11 @@
-/* Owns the end of a safetensors capture: the columns behind the rows, the header in the space kept for it, one rename.
+/* Owns the end of a safetensors capture: the columns behind the rows, the header in the space kept
+ * for it, one rename.
  *
- * Tensors: hidden_states F32 [n, layers, hidden]; token_ids, positions, prompt_index I32 [n]; layer_ids I32 [layers];
- * prompt_tokens I32 [total] with prompt_offsets I64 [prompts + 1], the prompts in the order of their first snapshot;
- * labels U8, the text of a JSON array with a string or null a prompt, where any prompt has one. __metadata__ holds
- * "format" and, under "turbospark", the object of meta.h as text. */
+ * Tensors: hidden_states F32 [n, layers, hidden]; token_ids, positions, prompt_index I32 [n];
+ * layer_ids I32 [layers]; prompt_tokens I32 [total] with prompt_offsets I64 [prompts + 1], the
+ * prompts in the order of their first snapshot; labels U8, the text of a JSON array with a string
+ * or null a prompt, where any prompt has one. __metadata__ holds "format" and, under "turbospark",
+ * the object of meta.h as text. */
 #include "store/resid_internal.h"
 
 #include <inttypes.h>
@@ -15,11 +17,20 @@
 #include "store/meta_stream.h"
 #include "store/safetensors.h"
 
-enum column { TOKEN_IDS, POSITIONS, LAYER_IDS, PROMPT_INDEX, PROMPT_TOKENS, PROMPT_OFFSETS, LABELS };
+enum column {
+    TOKEN_IDS,
+    POSITIONS,
+    LAYER_IDS,
+    PROMPT_INDEX,
+    PROMPT_TOKENS,
+    PROMPT_OFFSETS,
+    LABELS
+};
 enum { MAX_TENSORS = 8 };
 
-static const char *const column_names[] = {"token_ids",     "positions",      "layer_ids", "prompt_index",
-                                           "prompt_tokens", "prompt_offsets", "labels"};
+static const char *const column_names[] = {"token_ids",    "positions",     "layer_ids",
+                                           "prompt_index", "prompt_tokens", "prompt_offsets",
+                                           "labels"};
 
 static int put_i32(ts_resid_out *o, int64_t value, ts_error *err) {
     if (value < INT32_MIN || value > INT32_MAX)
@@ -147,17 +158,23 @@ static int add_column(ts_resid_out *o, enum column column, ts_st_tensor *t, ts_e
     t->end = ts_append_length(o->rows) - o->reserve;
     t->shape[0] = (int64_t)((t->end - t->begin) / width);
     if (length >= 0 && t->shape[0] != length)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s': expected %" PRId64 " values for '%s', found %" PRId64,
-                       o->paths.gen, length, t->name, t->shape[0]);
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "'%s': expected %" PRId64 " values for '%s', found %" PRId64, o->paths.gen,
+                       length, t->name, t->shape[0]);
     return TS_OK;
 }
 
-/* The I64 column must lie on 8 bytes: right behind the rows, or, where their count of floats is odd (then n is odd
- * too), behind one I32 column of n. */
+/* The I64 column must lie on 8 bytes: right behind the rows, or, where their count of floats is odd
+ * (then n is odd too), behind one I32 column of n. */
 static int add_columns(ts_resid_out *o, ts_st_tensor *tensors, size_t *n, ts_error *err) {
     bool odd = (ts_append_length(o->rows) - o->reserve) % 8 != 0;
-    const enum column order[] = {odd ? TOKEN_IDS : PROMPT_OFFSETS, odd ? PROMPT_OFFSETS : TOKEN_IDS,
-                                 POSITIONS, LAYER_IDS, PROMPT_INDEX, PROMPT_TOKENS, LABELS};
+    const enum column order[] = {odd ? TOKEN_IDS : PROMPT_OFFSETS,
+                                 odd ? PROMPT_OFFSETS : TOKEN_IDS,
+                                 POSITIONS,
+                                 LAYER_IDS,
+                                 PROMPT_INDEX,
+                                 PROMPT_TOKENS,
+                                 LABELS};
     int rc = TS_OK;
     for (size_t i = 0; rc == TS_OK && i < sizeof order / sizeof *order; i++)
         if (order[i] != LABELS || o->now.labels)
@@ -185,8 +202,8 @@ static int render_header(const ts_resid_out *o, const ts_st_tensor *tensors, siz
     return rc;
 }
 
-static int write_header(ts_resid_out *o, const ts_st_tensor *tensors, size_t n, ts_meta_resid *facts,
-                        ts_error *err) {
+static int write_header(ts_resid_out *o, const ts_st_tensor *tensors, size_t n,
+                        ts_meta_resid *facts, ts_error *err) {
     ts_buf header = {0};
     int rc = render_header(o, tensors, n, facts, &header, NULL);
     if (rc == TS_ERR_ARG) { /* the rows matter more than how each site was tapped */

@@ -1,7 +1,7 @@
-/* Owns OUT.part.state: what of a capture is durable. Refuses a state of another plan or shape, and a damaged
- * one, by name. Keys: turbospark_partial (1), kind, plan, format, layers, hidden, prompts_done, batches, tokens
- * (counters of the caller), rows, row_bytes, gen_bytes, prompts, prompt_tokens, labels, max_abs, nonfinite,
- * finishing (see resid_out.c). */
+/* Owns OUT.part.state: what of a capture is durable. Refuses a state of another plan or shape, and
+ * a damaged one, by name. Keys: turbospark_partial (1), kind, plan, format, layers, hidden,
+ * prompts_done, batches, tokens (counters of the caller), rows, row_bytes, gen_bytes, prompts,
+ * prompt_tokens, labels, max_abs, nonfinite, finishing (see resid_out.c). */
 #include "store/resid_internal.h"
 
 #include <errno.h>
@@ -45,10 +45,9 @@ int ts_resid_state_note(ts_resid_out *o, ts_error *err) {
                   ",\n  \"prompts_done\": %" PRIu64 ",\n  \"batches\": %" PRIu64
                   ",\n  \"tokens\": %" PRIu64,
                   s->done.prompts, s->done.batches, s->done.tokens);
-    ts_buf_printf(b,
-                  ",\n  \"rows\": %" PRIu64 ",\n  \"row_bytes\": %" PRIu64
-                  ",\n  \"gen_bytes\": %" PRIu64,
-                  s->rows, s->row_bytes, s->gen_bytes);
+    ts_buf_printf(
+        b, ",\n  \"rows\": %" PRIu64 ",\n  \"row_bytes\": %" PRIu64 ",\n  \"gen_bytes\": %" PRIu64,
+        s->rows, s->row_bytes, s->gen_bytes);
     ts_buf_printf(b, ",\n  \"prompts\": %" PRIu64 ",\n  \"prompt_tokens\": %" PRIu64, s->prompts,
                   s->tokens);
     ts_buf_printf(b, ",\n  \"labels\": %d,\n  \"max_abs\": [", s->labels ? 1 : 0);
@@ -85,9 +84,15 @@ static int load_counts(const json_t *v, ts_resid_state *s, ts_error *err) {
         const char *key;
         uint64_t *out;
     } members[] = {
-        {"prompts_done", &s->done.prompts}, {"batches", &s->done.batches}, {"tokens", &s->done.tokens},
-        {"rows", &s->rows},                 {"row_bytes", &s->row_bytes},  {"gen_bytes", &s->gen_bytes},
-        {"prompts", &s->prompts},           {"prompt_tokens", &s->tokens}, {"labels", &labels},
+        {"prompts_done", &s->done.prompts},
+        {"batches", &s->done.batches},
+        {"tokens", &s->done.tokens},
+        {"rows", &s->rows},
+        {"row_bytes", &s->row_bytes},
+        {"gen_bytes", &s->gen_bytes},
+        {"prompts", &s->prompts},
+        {"prompt_tokens", &s->tokens},
+        {"labels", &labels},
         {"finishing", &s->finishing},
     };
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
@@ -171,8 +176,8 @@ int ts_resid_state_load(ts_resid_out *o, bool *found, ts_error *err) {
     if (rc == TS_OK)
         rc = check_lengths(o, err);
     if (rc == TS_ERR_FORMAT)
-        ts_error_prefix(err, "partial file '%s' is damaged; remove it or drop --resume: ",
-                        o->paths.state);
+        ts_error_prefix(
+            err, "partial file '%s' is damaged; remove it or drop --resume: ", o->paths.state);
     json_decref(v);
     *found = rc == TS_OK;
     return rc;

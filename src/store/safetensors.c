@@ -1,5 +1,6 @@
-/* Reads the index of a safetensors file and checks it against the file's size. Refuses headers over 100 MB, overlaps,
- * holes, wrong sizes, unknown data types and names or shapes that are too long. */
+/* Reads the index of a safetensors file and checks it against the file's size. Refuses headers over
+ * 100 MB, overlaps, holes, wrong sizes, unknown data types and names or shapes that are too long.
+ */
 #include "store/safetensors.h"
 
 #include <inttypes.h>
@@ -16,10 +17,10 @@ static const struct {
     const char *name;
     uint32_t bits;
 } dtypes[] = {
-    {"F32", 32}, {"F16", 16},    {"BF16", 16},   {"F64", 64},    {"I64", 64},    {"I32", 32},
-    {"I16", 16}, {"I8", 8},      {"U8", 8},      {"BOOL", 8},    {"U16", 16},    {"U32", 32},
-    {"U64", 64}, {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"C64", 64},    {"F4", 4},
-    {"F6_E2M3", 6}, {"F6_E3M2", 6},
+    {"F32", 32},    {"F16", 16}, {"BF16", 16}, {"F64", 64},    {"I64", 64},
+    {"I32", 32},    {"I16", 16}, {"I8", 8},    {"U8", 8},      {"BOOL", 8},
+    {"U16", 16},    {"U32", 32}, {"U64", 64},  {"F8_E4M3", 8}, {"F8_E5M2", 8},
+    {"F8_E8M0", 8}, {"C64", 64}, {"F4", 4},    {"F6_E2M3", 6}, {"F6_E3M2", 6},
 };
 
 static int read_dtype(const json_t *entry, ts_st_tensor *t, uint32_t *bits, ts_error *err) {
@@ -44,7 +45,8 @@ static int read_shape(const json_t *entry, ts_st_tensor *t, uint32_t bits, uint6
     size_t n = json_array_size(shape), limit = sizeof t->shape / sizeof *t->shape;
     uint64_t total = bits;
     if (!json_is_array(shape) || n > limit)
-        return ts_fail(err, TS_ERR_FORMAT, "'shape': expected an array of at most %zu numbers", limit);
+        return ts_fail(err, TS_ERR_FORMAT, "'shape': expected an array of at most %zu numbers",
+                       limit);
     t->n_dims = (int32_t)n;
     for (size_t i = 0; i < n; i++) {
         int rc = ts_json_element(shape, "shape", i, 0, INT64_MAX, &t->shape[i], err);
@@ -54,7 +56,8 @@ static int read_shape(const json_t *entry, ts_st_tensor *t, uint32_t bits, uint6
             return ts_fail(err, TS_ERR_FORMAT, "'shape' has more elements than a file can hold");
     }
     if (total % 8 != 0)
-        return ts_fail(err, TS_ERR_FORMAT, "'shape' of dtype '%s' does not end on a byte", t->dtype);
+        return ts_fail(err, TS_ERR_FORMAT, "'shape' of dtype '%s' does not end on a byte",
+                       t->dtype);
     *bytes = total / 8;
     return TS_OK;
 }
@@ -82,8 +85,9 @@ static int read_tensor(const char *name, const json_t *entry, uint64_t data, uin
     if (rc < 0)
         return rc;
     if ((uint64_t)(end - begin) != bytes)
-        return ts_fail(err, TS_ERR_FORMAT, "dtype and shape take %" PRIu64
-                       " bytes, 'data_offsets' have %" PRId64, bytes, end - begin);
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "dtype and shape take %" PRIu64 " bytes, 'data_offsets' have %" PRId64,
+                       bytes, end - begin);
     t->begin = data + (uint64_t)begin;
     t->end = data + (uint64_t)end;
     return TS_OK;
@@ -104,14 +108,15 @@ static int check_cover(ts_st_index *index, uint64_t data, uint64_t size, ts_erro
     for (size_t i = 0; i < index->n; i++) {
         const ts_st_tensor *t = &index->tensors[i];
         if (t->begin != at)
-            return ts_fail(err, TS_ERR_FORMAT, "tensor '%s' begins at byte %" PRIu64
-                           ", expected %" PRIu64 ": %s", t->name, t->begin, at,
+            return ts_fail(err, TS_ERR_FORMAT,
+                           "tensor '%s' begins at byte %" PRIu64 ", expected %" PRIu64 ": %s",
+                           t->name, t->begin, at,
                            t->begin < at ? "two overlap" : "there is a hole");
         at = t->end;
     }
     if (at != size)
-        return ts_fail(err, TS_ERR_FORMAT, "the tensors end at byte %" PRIu64 ", the file at %" PRIu64,
-                       at, size);
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "the tensors end at byte %" PRIu64 ", the file at %" PRIu64, at, size);
     return TS_OK;
 }
 
@@ -162,8 +167,8 @@ static int read_header(FILE *f, uint64_t size, char **text, uint64_t *length, ts
         return ts_fail(err, TS_ERR_FORMAT, "its header has %" PRIu64 " bytes, expected at most %d",
                        *length, MAX_HEADER);
     if (*length > size - 8)
-        return ts_fail(err, TS_ERR_FORMAT, "its header has %" PRIu64 " bytes, the file only %" PRIu64,
-                       *length, size);
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "its header has %" PRIu64 " bytes, the file only %" PRIu64, *length, size);
     *text = ts_malloc((size_t)*length + 1);
     if (*text == NULL)
         return ts_fail_nomem(err, "a header", (size_t)*length);

@@ -39,7 +39,8 @@ int ts_st_header(const ts_st_tensor *tensors, size_t n, const char *metadata_jso
         return rc;
     }
     while (!out->failed && out->length < reserve) {
-        static const char spaces[] = "                                                                ";
+        static const char spaces[] =
+            "                                                                ";
         size_t left = reserve - out->length;
         ts_buf_add(out, spaces, left < sizeof spaces - 1 ? left : sizeof spaces - 1);
     }

@@ -1,5 +1,5 @@
-/* ts_inspect and ts_capture_*: what they say of good files, that every change of a byte that matters is one error, and
- * that no damaged file does worse than that. */
+/* ts_inspect and ts_capture_*: what they say of good files, that every change of a byte that
+ * matters is one error, and that no damaged file does worse than that. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,19 +28,36 @@ enum { LAYERS = 2, HIDDEN = 4, ROWS = 3 };
 
 static void write_capture(const char *path, bool safetensors) {
     static const int32_t ids[LAYERS] = {3, 4}, tokens[2] = {1, 7};
-    ts_provenance p = {.architecture = "llama", .name = "A name\x1b[31m", .description = "llama 1M F32",
-                       .engine = "llama.cpp 0.5.0", .ggml = "ggml 0.25.1", .devices = "CPU",
-                       .flash_attn = "auto", .type_k = "f16", .type_v = "f16", .tap = "redirect"};
-    ts_resid_spec s = {.path = path, .format = safetensors ? TS_CAPTURE_SAFETENSORS : TS_CAPTURE_F32,
-                       .n_layers = LAYERS, .n_hidden = HIDDEN, .layer_ids = ids, .layers_subset = safetensors,
-                       .plan_hash = "aa", .overwrite = true};
+    ts_provenance p = {.architecture = "llama",
+                       .name = "A name\x1b[31m",
+                       .description = "llama 1M F32",
+                       .engine = "llama.cpp 0.5.0",
+                       .ggml = "ggml 0.25.1",
+                       .devices = "CPU",
+                       .flash_attn = "auto",
+                       .type_k = "f16",
+                       .type_v = "f16",
+                       .tap = "redirect"};
+    ts_resid_spec s = {.path = path,
+                       .format = safetensors ? TS_CAPTURE_SAFETENSORS : TS_CAPTURE_F32,
+                       .n_layers = LAYERS,
+                       .n_hidden = HIDDEN,
+                       .layer_ids = ids,
+                       .layers_subset = safetensors,
+                       .plan_hash = "aa",
+                       .overwrite = true};
     ts_resid_out *o;
     ts_resid_done done;
     assert_int_equal(ts_resid_out_open(&s, &o, &done, NULL), TS_OK);
     for (int r = 0; r < ROWS; r++) {
         const float rows[LAYERS * HIDDEN] = {3, 4, 0, 0, (float)r, 0, r == 1 ? INFINITY : 0, -2};
-        ts_resid_row row = {.prompt_index = r, .position = 5 + r, .token = 7, .piece = "x", .piece_length = 1,
-                            .prompt_tokens = tokens, .n_prompt_tokens = 2};
+        ts_resid_row row = {.prompt_index = r,
+                            .position = 5 + r,
+                            .token = 7,
+                            .piece = "x",
+                            .piece_length = 1,
+                            .prompt_tokens = tokens,
+                            .n_prompt_tokens = 2};
         assert_int_equal(ts_resid_out_add(o, rows, &row, NULL), TS_OK);
     }
     assert_int_equal(ts_resid_out_finish(o, &p, "[]", false, NULL), TS_OK);
@@ -251,7 +268,8 @@ static void damaged_data(void **state) {
 
 /* vLLM's names, half precision, no provenance. */
 static void foreign_safetensors(void **state) {
-    static const uint16_t half[8] = {0x3c00, 0xc000, 0x0001, 0x8000, 0x7bff, 0x7c00, 0x0400, 0x3555};
+    static const uint16_t half[8] = {0x3c00, 0xc000, 0x0001, 0x8000,
+                                     0x7bff, 0x7c00, 0x0400, 0x3555};
     static const uint16_t brain[8] = {0x3f80, 0xc000, 0, 0, 0, 0, 0, 0};
     ts_st_tensor t[2] = {
         {.name = "hidden_states", .dtype = "F16", .n_dims = 3, .shape = {2, 2, 2}, .end = 16},
@@ -322,7 +340,11 @@ static void unknown_files(void **state) {
 
 static void partial_state(void **state) {
     static const int32_t ids[LAYERS] = {0, 1};
-    ts_resid_spec s = {.path = OTHER, .n_layers = LAYERS, .n_hidden = HIDDEN, .layer_ids = ids, .plan_hash = "aa",
+    ts_resid_spec s = {.path = OTHER,
+                       .n_layers = LAYERS,
+                       .n_hidden = HIDDEN,
+                       .layer_ids = ids,
+                       .plan_hash = "aa",
                        .overwrite = true};
     const float rows[LAYERS * HIDDEN] = {0};
     const ts_resid_row row = {.piece = "x", .piece_length = 1};
@@ -344,8 +366,12 @@ static void partial_state(void **state) {
 
 /* ---------------------------------------------------------------- GGUF */
 
-static void add_u32(ts_buf *b, uint32_t v) { ts_buf_add(b, &v, 4); }
-static void add_u64(ts_buf *b, uint64_t v) { ts_buf_add(b, &v, 8); }
+static void add_u32(ts_buf *b, uint32_t v) {
+    ts_buf_add(b, &v, 4);
+}
+static void add_u64(ts_buf *b, uint64_t v) {
+    ts_buf_add(b, &v, 8);
+}
 static void add_name(ts_buf *b, const char *s) {
     add_u64(b, strlen(s));
     ts_buf_text(b, s);
@@ -360,7 +386,8 @@ static void add_int(ts_buf *b, const char *key, uint32_t type, uint32_t value) {
     add_u32(b, type);
     add_u32(b, value);
 }
-static void add_tensor(ts_buf *b, const char *name, uint64_t width, uint32_t type, uint64_t offset) {
+static void add_tensor(ts_buf *b, const char *name, uint64_t width, uint32_t type,
+                       uint64_t offset) {
     add_name(b, name);
     add_u32(b, 1);
     add_u64(b, width);
@@ -369,9 +396,9 @@ static void add_tensor(ts_buf *b, const char *name, uint64_t width, uint32_t typ
 }
 
 typedef struct vector_spec {
-    const char *first, *second;  /* tensor names */
-    uint64_t width;              /* of the second */
-    uint32_t type, count_type;   /* of the second; of layer_count */
+    const char *first, *second; /* tensor names */
+    uint64_t width;             /* of the second */
+    uint32_t type, count_type;  /* of the second; of layer_count */
     uint32_t base;
     bool other;
 } vector_spec;
@@ -425,7 +452,8 @@ static void control_vectors(void **state) {
         {{"direction.1", "direction.2", 4, 0, 6, 1, false}, "not an i32 or u32"},
         {{"direction.1", "direction.2", 4, 0, 5, 7, false}, "'turbospark.layer_base' is 7"},
         {{"direction.1", "direction.2", 5000, 0, 5, 1, false}, "lies outside the file"},
-        {{"direction.1", "direction.2", (uint64_t)1 << 62, 0, 5, 1, false}, "lies outside the file"},
+        {{"direction.1", "direction.2", (uint64_t)1 << 62, 0, 5, 1, false},
+         "lies outside the file"},
         {{"direction.1", "direction.2", UINT64_MAX, 0, 5, 1, false}, "out of range"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -509,7 +537,8 @@ static void damage(const char *path) {
         if (i % 3 == 0)
             length = next(&seed) % n;
         for (uint32_t k = next(&seed) % 4; i % 3 && k < 4; k++)
-            bad[next(&seed) % head] = (char)(k % 2 ? next(&seed) : (uint32_t)"{}[]\",:-9\xff"[next(&seed) % 11]);
+            bad[next(&seed) % head] =
+                (char)(k % 2 ? next(&seed) : (uint32_t) "{}[]\",:-9\xff"[next(&seed) % 11]);
         FILE *f = fopen(OTHER, "wb"); /* no fsync: there are many */
         assert_non_null(f);
         assert_int_equal(fwrite(bad, 1, length, f), length);
@@ -547,10 +576,12 @@ static void deep_json(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pair_rows),     cmocka_unit_test(safetensors_rows),    cmocka_unit_test(reports),
-        cmocka_unit_test(damaged_pair),  cmocka_unit_test(damaged_data),        cmocka_unit_test(foreign_safetensors),
-        cmocka_unit_test(unknown_files), cmocka_unit_test(partial_state),       cmocka_unit_test(control_vectors),
-        cmocka_unit_test(gguf_headers),  cmocka_unit_test(damaged_files),       cmocka_unit_test(deep_json),
+        cmocka_unit_test(pair_rows),       cmocka_unit_test(safetensors_rows),
+        cmocka_unit_test(reports),         cmocka_unit_test(damaged_pair),
+        cmocka_unit_test(damaged_data),    cmocka_unit_test(foreign_safetensors),
+        cmocka_unit_test(unknown_files),   cmocka_unit_test(partial_state),
+        cmocka_unit_test(control_vectors), cmocka_unit_test(gguf_headers),
+        cmocka_unit_test(damaged_files),   cmocka_unit_test(deep_json),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
