@@ -150,6 +150,8 @@ static void attach_pool(ts_session *s) {
 }
 
 static int make_context(ts_session *s, ts_error *err) {
+    if (s->opts.n_seq_max > s->opts.n_batch) /* llama.cpp asserts on it */
+        return ts_fail(err, TS_ERR_ARG, "%u sequences exceed the batch size of %u tokens", s->opts.n_seq_max, s->opts.n_batch);
     ts_engine_error_reset();
     s->ctx = llama_init_from_model(s->model->llama, context_params(s));
     if (!s->ctx)

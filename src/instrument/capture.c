@@ -137,7 +137,7 @@ static int size_context(capture *c, ts_error *err) {
                        (long long)c->summary.longest_line, c->summary.longest, limit, so->n_ctx ? ": raise -c" : " (as trained): set -c");
     if (!so->n_ctx) so->n_ctx = (uint32_t)((need + CTX_STEP - 1) / CTX_STEP * CTX_STEP);
     so->n_batch = so->n_ubatch = ubatch > so->n_ctx ? so->n_ctx : ubatch;
-    so->n_seq_max = c->packed ? TS_BATCH_MAX_SEQ : 1;
+    so->n_seq_max = !c->packed ? 1 : so->n_batch < TS_BATCH_MAX_SEQ ? so->n_batch : TS_BATCH_MAX_SEQ;
     return TS_OK;
 }
 

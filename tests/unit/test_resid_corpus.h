@@ -161,18 +161,19 @@ static inline bool exists(const char *folder, const char *name) {
     return stat(path, &st) == 0;
 }
 
-static inline char *slurp(const char *folder, const char *name, size_t *n) {
-    char path[NAME], *bytes;
+static inline void slurp(const char *folder, const char *name, char **bytes, size_t *n) {
+    char path[NAME];
     ts_error err = {0};
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (ts_file_get(path, 1 << 24, &bytes, n, &err) != TS_OK)
+    if (ts_file_get(path, 1 << 24, bytes, n, &err) != TS_OK)
         fail_msg("%s", err.message);
-    return bytes;
 }
 
 static inline void same_file(const char *a, const char *b, const char *name) {
     size_t n, m;
-    char *x = slurp(a, name, &n), *y = slurp(b, name, &m);
+    char *x, *y;
+    slurp(a, name, &x, &n);
+    slurp(b, name, &y, &m);
     assert_int_equal(n, m);
     assert_memory_equal(x, y, n);
     ts_free(x);

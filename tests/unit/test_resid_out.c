@@ -17,10 +17,11 @@ static void header_to_the_byte(void **state) {
     (void)state;
     empty_folder("ro_a");
     assert_int_equal(capture(result_in(path, "ro_a", true), false, &err), TS_OK);
-    char *text = slurp("ro_a", "x.json", &n);
+    char *text;
+    slurp("ro_a", "x.json", &text, &n);
     assert_string_equal(text, expected);
     ts_free(text);
-    text = slurp("ro_a", "x.f32", &n);
+    slurp("ro_a", "x.f32", &text, &n);
     assert_int_equal(n, 10 * LAYERS * HIDDEN * 4);
     for (uint64_t r = 0; r < 10; r++)
         for (int32_t l = 0; l < LAYERS; l++)
@@ -30,7 +31,7 @@ static void header_to_the_byte(void **state) {
                                     &v, 4);
             }
     ts_free(text);
-    text = slurp("ro_a", "x.meta", &n);
+    slurp("ro_a", "x.meta", &text, &n);
     assert_non_null(strstr(text, "\"piece\": \"\xef\xbf\xbd\\n\\\"\", \"piece_hex\": \"ff0a22\""));
     assert_non_null(strstr(text, "\"nonfinite\": [0, 2, 0]"));
     assert_non_null(strstr(text, "\"label\": \"pos \\\"[9]\\\"\""));
@@ -161,7 +162,9 @@ static void damaged_partial(void **state) {
         char text[4096];
         empty_folder("ro_b");
         leave_partial("ro_b/x.json");
-        char *old = slurp("ro_b", "x.json.part.state", &n), *at = strstr(old, edits[i].from);
+        char *old;
+        slurp("ro_b", "x.json.part.state", &old, &n);
+        char *at = strstr(old, edits[i].from);
         assert_non_null(at);
         snprintf(text, sizeof text, "%.*s%s%s", (int)(at - old), old, edits[i].to,
                  at + strlen(edits[i].from));
@@ -228,7 +231,8 @@ static void columns(void **state) {
     empty_folder("ro_a");
     assert_int_equal(capture(result_in(path, "ro_a", false), false, NULL), TS_OK);
     assert_int_equal(ts_st_read_index(path, &index, NULL), TS_OK);
-    char *bytes = slurp("ro_a", "x.safetensors", &n);
+    char *bytes;
+    slurp("ro_a", "x.safetensors", &bytes, &n);
     const ts_st_tensor *t = ts_st_find(&index, "prompt_offsets");
     assert_non_null(t);
     assert_int_equal(t->begin % 8, 0);
