@@ -1,11 +1,12 @@
 /*
- * Cost of the FFN accumulator: ns per activation on one core, all statistics on, for each kernel this
- * processor runs. Usage: bench_ffn_stats [rounds]. Owns the measurement; refuses to judge it.
+ * Cost of the FFN accumulator: ns per activation on one core, all statistics on, for each kernel
+ * this processor runs. Usage: bench_ffn_stats [rounds]. Owns the measurement; refuses to judge it.
  *
- * Each round records fresh rows; the figure is the median over rounds of CPU time / (rows * width), the spread its 10th
- * and 90th percentile. `hot` is one block recorded over and over, 8 rows a round (rows and state stay in the second
- * level cache); `cycle` goes round 30 blocks, 60 rows a round, as a model does. Rows: `product` = silu(g) u with g, u normal and a scale per neuron over three
- * orders of magnitude; `relu` = the same with 90 % exact zeros.
+ * Each round records fresh rows; the figure is the median over rounds of CPU time / (rows * width),
+ * the spread its 10th and 90th percentile. `hot` is one block recorded over and over, 8 rows a
+ * round (rows and state stay in the second level cache); `cycle` goes round 30 blocks, 60 rows a
+ * round, as a model does. Rows: `product` = silu(g) u with g, u normal and a scale per neuron over
+ * three orders of magnitude; `relu` = the same with 90 % exact zeros.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,21 +19,18 @@ enum { HOT_ROWS = 8, CYCLE_ROWS = 60, N_CYCLE = 30 };
 
 static uint64_t seed = 0x9e3779b97f4a7c15;
 
-static double uniform(void)
-{
+static double uniform(void) {
     seed ^= seed << 13;
     seed ^= seed >> 7;
     seed ^= seed << 17;
     return ((double)(seed >> 11) + 0.5) * 0x1p-53;
 }
 
-static double normal(void)
-{
+static double normal(void) {
     return sqrt(-2.0 * log(uniform())) * cos(6.283185307179586 * uniform());
 }
 
-static void fill_rows(float *rows, uint32_t n_rows, uint32_t width, const float *scale, int relu)
-{
+static void fill_rows(float *rows, uint32_t n_rows, uint32_t width, const float *scale, int relu) {
     for (size_t i = 0; i < (size_t)n_rows * width; i++) {
         double gate = normal(), act = gate / (1.0 + exp(-gate));
 
@@ -42,23 +40,20 @@ static void fill_rows(float *rows, uint32_t n_rows, uint32_t width, const float 
     }
 }
 
-static double now_ns(void)
-{
+static double now_ns(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static int ascending(const void *a, const void *b)
-{
+static int ascending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
 
     return (x > y) - (x < y);
 }
 
-static double record_round(ts_ffn_stats *s, const float *rows, uint32_t n_rows, uint32_t width)
-{
+static double record_round(ts_ffn_stats *s, const float *rows, uint32_t n_rows, uint32_t width) {
     double start = now_ns();
 
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -72,9 +67,8 @@ static double record_round(ts_ffn_stats *s, const float *rows, uint32_t n_rows, 
     return (now_ns() - start) / ((double)n_rows * width);
 }
 
-static void measure(const char *kernel, uint32_t width, uint32_t n_blocks, int relu, int rounds)
-{
-    ts_ffn_options o = { .kernel = kernel };
+static void measure(const char *kernel, uint32_t width, uint32_t n_blocks, int relu, int rounds) {
+    ts_ffn_options o = {.kernel = kernel};
     ts_ffn_stats *s = NULL;
     uint32_t widths[N_CYCLE], n_rows = n_blocks > 1 ? CYCLE_ROWS : HOT_ROWS;
     float *rows = malloc((size_t)n_rows * width * sizeof *rows);
@@ -92,17 +86,17 @@ static void measure(const char *kernel, uint32_t width, uint32_t n_blocks, int r
         ns[r < 0 ? 0 : r] = record_round(s, rows, n_rows, width);
     }
     qsort(ns, (size_t)rounds, sizeof *ns, ascending);
-    printf("%-7s %6u  %-5s  %-7s  %6.3f   %6.3f - %.3f\n", kernel, width, n_blocks > 1 ? "cycle" : "hot",
-           relu ? "relu" : "product", ns[rounds / 2], ns[rounds / 10], ns[rounds * 9 / 10]);
+    printf("%-7s %6u  %-5s  %-7s  %6.3f   %6.3f - %.3f\n", kernel, width,
+           n_blocks > 1 ? "cycle" : "hot", relu ? "relu" : "product", ns[rounds / 2],
+           ns[rounds / 10], ns[rounds * 9 / 10]);
     ts_ffn_stats_free(s);
     free(rows);
     free(scale);
     free(ns);
 }
 
-int main(int argc, char **argv)
-{
-    static const uint32_t width[] = { 1536, 8192, 18944 };
+int main(int argc, char **argv) {
+    static const uint32_t width[] = {1536, 8192, 18944};
     int rounds = argc > 1 ? atoi(argv[1]) : 31;
     size_t n;
     const ts_ffn_kernel *const *all = ts_ffn_kernels(&n);

@@ -19,9 +19,10 @@ typedef struct capture {
     ts_positions positions;
     int format;
 
-    bool drawing;    /* the bar is wanted */
-    bool drawn;      /* and stands on the line */
-    double drawn_at; /* seconds */
+    uint64_t n_resumed; /* tokens of an earlier process */
+    bool drawing;       /* the bar is wanted */
+    bool drawn;         /* and stands on the line */
+    double drawn_at;    /* seconds */
 } capture;
 
 static const char *const format_names[] = {"f32", "safetensors", NULL}; /* enum ts_capture_format */
@@ -57,7 +58,7 @@ static int parse(capture *c, int argc, char **argv) {
         OPTION(NULL, "exact", NULL, CLI_FLAG, &c->exact,
                "one prompt at a time, passes as in run: equal to run's captures to the bit"),
         OPTION(NULL, "resume", NULL, CLI_FLAG, &c->resume,
-               "continue an interrupted capture, if there is one"),
+               "continue an unfinished capture, if there is one"),
         OPTION(NULL, "overwrite", NULL, CLI_FLAG, &c->overwrite, "replace files that exist"),
         OPTION(NULL, "progress", NULL, CLI_FLAG, &c->progress,
                "draw progress also when stderr is no terminal"),
@@ -113,9 +114,10 @@ static const char *bytes_text(uint64_t bytes, char buf[32]) {
 }
 
 static void on_plan(const ts_progress *p, void *user) {
-    const capture *c = user;
+    capture *c = user;
     char size[32];
 
+    c->n_resumed = p->tokens_resumed;
     cli_note("%" PRIu64 " prompts, %" PRIu64 " tokens; '%s' will take %s%s", p->prompts_total,
              p->tokens_total, c->output, bytes_text(p->bytes_total, size),
              p->tokens_resumed ? "; resuming" : "");
@@ -148,7 +150,7 @@ static void on_progress(const ts_progress *p, void *user) {
 }
 
 static void report(const capture *c, const ts_capture_result *r) {
-    double rate = r->seconds > 0 ? (double)r->n_tokens / r->seconds : 0;
+    double rate = r->seconds > 0 ? (double)(r->n_tokens - c->n_resumed) / r->seconds : 0;
 
     cli_note("%" PRIu64 " rows of %" PRIu64 " prompts, %" PRIu64
              " tokens in %.1f s (%.0f tokens/s)",
@@ -184,8 +186,6 @@ static int capture_corpus(capture *c, ts_session *session) {
     rc = ts_capture_run(session, &opts, &result, &err);
     if (c->drawn)
         fputc('\n', stderr);
-    if (rc == TS_ERR_INTERRUPTED && result.partial)
-        return cli_fail("%s; '--resume' goes on from here", err.message);
     if (rc != 0)
         return cli_fail_error(&err);
     report(c, &result);

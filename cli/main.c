@@ -14,6 +14,8 @@ static const command commands[] = {
     {"run", cmd_run, "generate text, with instruments on the side"},
     {"nodes", cmd_nodes, "what can be tapped in a model, and how"},
     {"capture", cmd_capture, "residual streams of a list of prompts, into a file"},
+    {"analyze", cmd_analyze, "is the FFN sparse: tables and a verdict from census files"},
+    {"merge", cmd_merge, "add up census files"},
     {"inspect", cmd_inspect, "what a file of ours is, without a model"},
     {"bench", cmd_bench, "what tapping costs, against no tap"},
 };

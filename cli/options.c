@@ -175,6 +175,9 @@ static int apply(const cli_option *o, const char *text, ts_error *err) {
     case CLI_TEXT:
         *(const char **)o->target = text;
         return 0;
+    case CLI_LIST:
+        ((cli_list *)o->target)->items[((cli_list *)o->target)->n++] = text;
+        return 0;
     case CLI_CHOICE:
         return parse_choice(label, o, text, err);
     case CLI_RANGE:

@@ -11,6 +11,7 @@
 enum cli_kind {
     CLI_FLAG,      /* bool */
     CLI_TEXT,      /* const char *, into argv */
+    CLI_LIST,      /* cli_list: every use of the option adds one */
     CLI_I32,       /* int32_t within min..max */
     CLI_U32,       /* uint32_t within min..max */
     CLI_FLOAT,     /* float within min..max */
@@ -19,6 +20,11 @@ enum cli_kind {
     CLI_POSITIONS, /* ts_positions */
     CLI_LAYERS,    /* int32_t as in ts_session_options.n_gpu_layers */
 };
+
+typedef struct cli_list {
+    const char **items; /* room for argc, into argv */
+    size_t n;
+} cli_list;
 
 typedef struct cli_option {
     const char *dash;  /* spelling after a single dash: "n", "ngl"; NULL = none */

@@ -348,7 +348,7 @@ static int conclude(capture *c, int rc, ts_error *err) {
     if (rc == TS_OK && c->done.rows == 0) return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted before the first batch: nothing captured");
     if (rc == TS_OK) rc = write_result(c, c->result->partial, err);
     if (rc == TS_OK && c->result->partial)
-        rc = ts_fail(err, TS_ERR_INTERRUPTED, "interrupted after %llu of %llu prompts: '%s' holds their rows, marked partial",
+        rc = ts_fail(err, TS_ERR_INTERRUPTED, "interrupted after %llu of %llu prompts: '%s' holds their rows, marked partial; resume goes on from there",
                      (unsigned long long)c->done.prompts, (unsigned long long)c->summary.n_prompts, c->o->output_path);
     return rc;
 }

@@ -19,11 +19,11 @@
 /* Byte counters are emptied before 256 vectors. */
 enum { MAX_BYTE_ROUNDS = 255 };
 
-/* Bytes to fetch ahead: a row comes fresh from a copy and a block's masses are cold by its next turn. */
+/* Bytes to fetch ahead: a row comes fresh from a copy and a block's masses are cold by its next
+ * turn. */
 enum { AHEAD = 2048 };
 
-static inline void fetch_ahead(const void *p)
-{
+static inline void fetch_ahead(const void *p) {
     __builtin_prefetch((const void *)((uintptr_t)p + AHEAD));
 }
 
@@ -33,8 +33,8 @@ typedef struct extremes {
 } extremes;
 
 /* Finishes a row from value i on, for every version. */
-static inline ts_row scan_from(extremes e, double *mass, uint16_t *bin, const float *value, size_t i, uint32_t n)
-{
+static inline ts_row scan_from(extremes e, double *mass, uint16_t *bin, const float *value,
+                               size_t i, uint32_t n) {
     for (; i < n; i++) {
         uint32_t bits = ts_abs_bits(value + i);
         uint32_t kept = bits < NONFINITE_BITS ? bits : 0;
@@ -46,13 +46,14 @@ static inline ts_row scan_from(extremes e, double *mass, uint16_t *bin, const fl
         e.min_less_1 = bits - 1 < e.min_less_1 ? bits - 1 : e.min_less_1;
         e.max = bits > e.max ? bits : e.max;
     }
-    return (ts_row){ value, bin, n, e.min_less_1 == UINT32_MAX ? UINT32_MAX : e.min_less_1 + 1, e.max };
+    return (ts_row){value, bin, n, e.min_less_1 == UINT32_MAX ? UINT32_MAX : e.min_less_1 + 1,
+                    e.max};
 }
 
 /* Classifies the last values of a row, from a multiple of 64 on. */
-static inline void classify_from(const uint16_t *bin, size_t i, uint32_t n, const int16_t cut[TS_FFN_N_SETS],
-                                 uint8_t *level, uint64_t *undecided)
-{
+static inline void classify_from(const uint16_t *bin, size_t i, uint32_t n,
+                                 const int16_t cut[TS_FFN_N_SETS], uint8_t *level,
+                                 uint64_t *undecided) {
     for (; i < n; i++) {
         unsigned above = 0, equal = 0;
 
@@ -66,9 +67,8 @@ static inline void classify_from(const uint16_t *bin, size_t i, uint32_t n, cons
 }
 
 static inline void count_overlap_from(const uint8_t *a, const uint8_t *b, size_t i, uint32_t n,
-                                      uint64_t hits[TS_FFN_N_SETS])
-{
-    uint64_t at[TS_FFN_N_SETS + 1] = { 0 }, sum = 0;
+                                      uint64_t hits[TS_FFN_N_SETS]) {
+    uint64_t at[TS_FFN_N_SETS + 1] = {0}, sum = 0;
 
     for (; i < n; i++)
         at[a[i] > b[i] ? a[i] : b[i]]++;
@@ -76,19 +76,18 @@ static inline void count_overlap_from(const uint8_t *a, const uint8_t *b, size_t
         hits[j] += sum += at[j];
 }
 
-static ts_row scan_c(double *mass, uint16_t *bin, const float *value, uint32_t n)
-{
-    return scan_from((extremes){ UINT32_MAX, 0 }, mass, bin, value, 0, n);
+static ts_row scan_c(double *mass, uint16_t *bin, const float *value, uint32_t n) {
+    return scan_from((extremes){UINT32_MAX, 0}, mass, bin, value, 0, n);
 }
 
-static void classify_c(const uint16_t *bin, uint32_t n, const int16_t cut[TS_FFN_N_SETS], uint8_t *level,
-                       uint64_t *undecided)
-{
+static void classify_c(const uint16_t *bin, uint32_t n, const int16_t cut[TS_FFN_N_SETS],
+                       uint8_t *level, uint64_t *undecided) {
     enum { IS_CUT = 0x80 };
-    uint8_t level_of[TS_HIST_N_CELLS] = { 0 };
+    uint8_t level_of[TS_HIST_N_CELLS] = {0};
     size_t i = 0;
 
-    for (int j = 0; j < TS_FFN_N_SETS && cut[j] >= 0; j++) /* the later, lower cut overwrites the bins below it */
+    for (int j = 0; j < TS_FFN_N_SETS && cut[j] >= 0;
+         j++) /* the later, lower cut overwrites the bins below it */
         memset(level_of, j + 1, (size_t)cut[j]);
     for (int j = 0; j < TS_FFN_N_SETS && cut[j] >= 0; j++)
         level_of[cut[j]] |= IS_CUT;
@@ -106,21 +105,22 @@ static void classify_c(const uint16_t *bin, uint32_t n, const int16_t cut[TS_FFN
     classify_from(bin, i, n, cut, level, undecided);
 }
 
-static void count_overlap_c(const uint8_t *a, const uint8_t *b, uint32_t n, uint64_t hits[TS_FFN_N_SETS])
-{
+static void count_overlap_c(const uint8_t *a, const uint8_t *b, uint32_t n,
+                            uint64_t hits[TS_FFN_N_SETS]) {
     count_overlap_from(a, b, 0, n, hits);
 }
 
-static const ts_ffn_kernel kernel_c = { "c", scan_c, classify_c, count_overlap_c };
+static const ts_ffn_kernel kernel_c = {"c", scan_c, classify_c, count_overlap_c};
 
 #ifdef HAVE_X86
 
 #define TARGET_AVX512 __attribute__((target("avx512f")))
 #define TARGET_AVX2 __attribute__((target("avx2")))
 
-TARGET_AVX512 static ts_row scan_avx512(double *mass, uint16_t *bin, const float *value, uint32_t n)
-{
-    const __m512i abs_mask = _mm512_set1_epi32(0x7fffffff), limit = _mm512_set1_epi32(NONFINITE_BITS);
+TARGET_AVX512 static ts_row scan_avx512(double *mass, uint16_t *bin, const float *value,
+                                        uint32_t n) {
+    const __m512i abs_mask = _mm512_set1_epi32(0x7fffffff),
+                  limit = _mm512_set1_epi32(NONFINITE_BITS);
     const __m512i one = _mm512_set1_epi32(1);
     __m512i low = _mm512_set1_epi32(-1), high = _mm512_setzero_si512();
     extremes e;
@@ -141,14 +141,13 @@ TARGET_AVX512 static ts_row scan_avx512(double *mass, uint16_t *bin, const float
         low = _mm512_min_epu32(low, _mm512_sub_epi32(bits, one));
         high = _mm512_max_epu32(high, bits);
     }
-    e = (extremes){ _mm512_reduce_min_epu32(low), _mm512_reduce_max_epu32(high) };
+    e = (extremes){_mm512_reduce_min_epu32(low), _mm512_reduce_max_epu32(high)};
     return scan_from(e, mass, bin, value, i, n);
 }
 
-TARGET_AVX2 static extremes extremes_avx2(__m256i low, __m256i high)
-{
+TARGET_AVX2 static extremes extremes_avx2(__m256i low, __m256i high) {
     uint32_t lane[2][8];
-    extremes e = { UINT32_MAX, 0 };
+    extremes e = {UINT32_MAX, 0};
 
     memcpy(lane[0], &low, sizeof low);
     memcpy(lane[1], &high, sizeof high);
@@ -159,20 +158,22 @@ TARGET_AVX2 static extremes extremes_avx2(__m256i low, __m256i high)
     return e;
 }
 
-TARGET_AVX2 static ts_row scan_avx2(double *mass, uint16_t *bin, const float *value, uint32_t n)
-{
-    const __m256i abs_mask = _mm256_set1_epi32(0x7fffffff), limit = _mm256_set1_epi32(NONFINITE_BITS);
+TARGET_AVX2 static ts_row scan_avx2(double *mass, uint16_t *bin, const float *value, uint32_t n) {
+    const __m256i abs_mask = _mm256_set1_epi32(0x7fffffff),
+                  limit = _mm256_set1_epi32(NONFINITE_BITS);
     const __m256i one = _mm256_set1_epi32(1);
     __m256i low = _mm256_set1_epi32(-1), high = _mm256_setzero_si256();
     size_t i = 0;
 
     for (; i + 8 <= n; i += 8) {
-        __m256i bits = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(value + i)), abs_mask);
+        __m256i bits = _mm256_and_si256(
+            _mm256_loadu_si256((const __m256i *)(const void *)(value + i)), abs_mask);
         __m256i kept = _mm256_and_si256(bits, _mm256_cmpgt_epi32(limit, bits));
         __m256d first = _mm256_cvtps_pd(_mm_castsi128_ps(_mm256_castsi256_si128(kept)));
         __m256d second = _mm256_cvtps_pd(_mm_castsi128_ps(_mm256_extracti128_si256(kept, 1)));
         __m256i wide = _mm256_srli_epi32(bits, TS_HIST_SHIFT);
-        __m128i bins = _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+        __m128i bins =
+            _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
 
         _mm256_storeu_pd(mass + i, _mm256_add_pd(_mm256_loadu_pd(mass + i), first));
         _mm256_storeu_pd(mass + i + 4, _mm256_add_pd(_mm256_loadu_pd(mass + i + 4), second));
@@ -186,11 +187,12 @@ TARGET_AVX2 static ts_row scan_avx2(double *mass, uint16_t *bin, const float *va
 }
 
 /* 32 values; returns their bits of undecided. */
-TARGET_AVX2 static inline uint32_t classify_32(const uint16_t *bin, const __m256i cut[TS_FFN_N_SETS], uint8_t *level)
-{
+TARGET_AVX2 static inline uint32_t classify_32(const uint16_t *bin,
+                                               const __m256i cut[TS_FFN_N_SETS], uint8_t *level) {
     __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)bin);
     __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(bin + 16));
-    __m256i above_a = _mm256_setzero_si256(), above_b = above_a, equal_a = above_a, equal_b = above_a, packed;
+    __m256i above_a = _mm256_setzero_si256(), above_b = above_a, equal_a = above_a,
+            equal_b = above_a, packed;
 
     TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++) {
         above_a = _mm256_sub_epi16(above_a, _mm256_cmpgt_epi16(cut[j], a));
@@ -201,17 +203,17 @@ TARGET_AVX2 static inline uint32_t classify_32(const uint16_t *bin, const __m256
     /* packs works in 128-bit halves: put the quarters back in order. */
     packed = _mm256_permute4x64_epi64(_mm256_packs_epi16(above_a, above_b), 0xd8);
     _mm256_storeu_si256((__m256i *)(void *)level, packed);
-    return (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(_mm256_packs_epi16(equal_a, equal_b), 0xd8));
+    return (uint32_t)_mm256_movemask_epi8(
+        _mm256_permute4x64_epi64(_mm256_packs_epi16(equal_a, equal_b), 0xd8));
 }
 
-TARGET_AVX2 static void classify_avx2(const uint16_t *bin, uint32_t n, const int16_t cut[TS_FFN_N_SETS], uint8_t *level,
-                                      uint64_t *undecided)
-{
+TARGET_AVX2 static void classify_avx2(const uint16_t *bin, uint32_t n,
+                                      const int16_t cut[TS_FFN_N_SETS], uint8_t *level,
+                                      uint64_t *undecided) {
     __m256i cuts[TS_FFN_N_SETS];
     size_t i = 0;
 
-    TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
-        cuts[j] = _mm256_set1_epi16(cut[j]);
+    TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++) cuts[j] = _mm256_set1_epi16(cut[j]);
     for (; i + 64 <= n; i += 64) {
         uint64_t low = classify_32(bin + i, cuts, level + i);
 
@@ -220,8 +222,7 @@ TARGET_AVX2 static void classify_avx2(const uint16_t *bin, uint32_t n, const int
     classify_from(bin, i, n, cut, level, undecided);
 }
 
-TARGET_AVX2 static uint64_t sum_bytes_avx2(__m256i bytes)
-{
+TARGET_AVX2 static uint64_t sum_bytes_avx2(__m256i bytes) {
     uint64_t lane[4];
     __m256i sums = _mm256_sad_epu8(bytes, _mm256_setzero_si256());
 
@@ -230,35 +231,34 @@ TARGET_AVX2 static uint64_t sum_bytes_avx2(__m256i bytes)
 }
 
 TARGET_AVX2 static void count_overlap_avx2(const uint8_t *a, const uint8_t *b, uint32_t n,
-                                           uint64_t hits[TS_FFN_N_SETS])
-{
+                                           uint64_t hits[TS_FFN_N_SETS]) {
     size_t i = 0;
 
     while (i + 32 <= n) {
         __m256i beyond[TS_FFN_N_SETS];
         size_t start = i;
 
-        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
-            beyond[j] = _mm256_setzero_si256();
+        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++) beyond[j] = _mm256_setzero_si256();
         for (int round = 0; round < MAX_BYTE_ROUNDS && i + 32 <= n; round++, i += 32) {
-            __m256i level = _mm256_max_epu8(_mm256_loadu_si256((const __m256i *)(const void *)(a + i)),
-                                            _mm256_loadu_si256((const __m256i *)(const void *)(b + i)));
+            __m256i level =
+                _mm256_max_epu8(_mm256_loadu_si256((const __m256i *)(const void *)(a + i)),
+                                _mm256_loadu_si256((const __m256i *)(const void *)(b + i)));
 
-            TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
-                beyond[j] = _mm256_sub_epi8(beyond[j], _mm256_cmpgt_epi8(level, _mm256_set1_epi8((char)j)));
+            TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++) beyond[j] =
+                _mm256_sub_epi8(beyond[j], _mm256_cmpgt_epi8(level, _mm256_set1_epi8((char)j)));
         }
-        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
-            hits[j] += i - start - sum_bytes_avx2(beyond[j]);
+        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++) hits[j] +=
+            i - start - sum_bytes_avx2(beyond[j]);
     }
     count_overlap_from(a, b, i, n, hits);
 }
 
-static const ts_ffn_kernel kernel_avx512 = { "avx512", scan_avx512, classify_avx2, count_overlap_avx2 };
-static const ts_ffn_kernel kernel_avx2 = { "avx2", scan_avx2, classify_avx2, count_overlap_avx2 };
+static const ts_ffn_kernel kernel_avx512 = {"avx512", scan_avx512, classify_avx2,
+                                            count_overlap_avx2};
+static const ts_ffn_kernel kernel_avx2 = {"avx2", scan_avx2, classify_avx2, count_overlap_avx2};
 
-const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n)
-{
-    static const ts_ffn_kernel *const all[] = { &kernel_avx512, &kernel_avx2, &kernel_c };
+const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n) {
+    static const ts_ffn_kernel *const all[] = {&kernel_avx512, &kernel_avx2, &kernel_c};
     size_t first = 2;
 
     if (__builtin_cpu_supports("avx2")) {
@@ -272,9 +272,9 @@ const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n)
 
 #elif defined(HAVE_NEON)
 
-static ts_row scan_neon(double *mass, uint16_t *bin, const float *value, uint32_t n)
-{
-    const uint32x4_t abs_mask = vdupq_n_u32(0x7fffffff), limit = vdupq_n_u32(NONFINITE_BITS), one = vdupq_n_u32(1);
+static ts_row scan_neon(double *mass, uint16_t *bin, const float *value, uint32_t n) {
+    const uint32x4_t abs_mask = vdupq_n_u32(0x7fffffff), limit = vdupq_n_u32(NONFINITE_BITS),
+                     one = vdupq_n_u32(1);
     uint32x4_t low = vdupq_n_u32(UINT32_MAX), high = vdupq_n_u32(0);
     extremes e;
     size_t i = 0;
@@ -291,14 +291,14 @@ static ts_row scan_neon(double *mass, uint16_t *bin, const float *value, uint32_
         low = vminq_u32(low, vsubq_u32(bits, one));
         high = vmaxq_u32(high, bits);
     }
-    e = (extremes){ vminvq_u32(low), vmaxvq_u32(high) };
+    e = (extremes){vminvq_u32(low), vmaxvq_u32(high)};
     return scan_from(e, mass, bin, value, i, n);
 }
 
 /* 8 values; returns their bits of undecided. */
-static inline uint64_t classify_8(const uint16_t *bin, const int16x8_t cut[TS_FFN_N_SETS], uint8_t *level)
-{
-    static const uint8_t bit[8] = { 1, 2, 4, 8, 16, 32, 64, 128 };
+static inline uint64_t classify_8(const uint16_t *bin, const int16x8_t cut[TS_FFN_N_SETS],
+                                  uint8_t *level) {
+    static const uint8_t bit[8] = {1, 2, 4, 8, 16, 32, 64, 128};
     int16x8_t value = vreinterpretq_s16_u16(vld1q_u16(bin));
     uint16x8_t above = vdupq_n_u16(0), equal = above;
 
@@ -310,9 +310,8 @@ static inline uint64_t classify_8(const uint16_t *bin, const int16x8_t cut[TS_FF
     return vaddv_u8(vand_u8(vmovn_u16(equal), vld1_u8(bit)));
 }
 
-static void classify_neon(const uint16_t *bin, uint32_t n, const int16_t cut[TS_FFN_N_SETS], uint8_t *level,
-                          uint64_t *undecided)
-{
+static void classify_neon(const uint16_t *bin, uint32_t n, const int16_t cut[TS_FFN_N_SETS],
+                          uint8_t *level, uint64_t *undecided) {
     int16x8_t cuts[TS_FFN_N_SETS];
     size_t i = 0;
 
@@ -326,32 +325,29 @@ static void classify_neon(const uint16_t *bin, uint32_t n, const int16_t cut[TS_
     classify_from(bin, i, n, cut, level, undecided);
 }
 
-static void count_overlap_neon(const uint8_t *a, const uint8_t *b, uint32_t n, uint64_t hits[TS_FFN_N_SETS])
-{
+static void count_overlap_neon(const uint8_t *a, const uint8_t *b, uint32_t n,
+                               uint64_t hits[TS_FFN_N_SETS]) {
     size_t i = 0;
 
     while (i + 16 <= n) {
         uint8x16_t count[TS_FFN_N_SETS];
 
-        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
-            count[j] = vdupq_n_u8(0);
+        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++) count[j] = vdupq_n_u8(0);
         for (int round = 0; round < MAX_BYTE_ROUNDS && i + 16 <= n; round++, i += 16) {
             uint8x16_t level = vmaxq_u8(vld1q_u8(a + i), vld1q_u8(b + i));
 
-            TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
-                count[j] = vsubq_u8(count[j], vcleq_u8(level, vdupq_n_u8((uint8_t)j)));
+            TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++) count[j] =
+                vsubq_u8(count[j], vcleq_u8(level, vdupq_n_u8((uint8_t)j)));
         }
-        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++)
-            hits[j] += vaddlvq_u8(count[j]);
+        TS_UNROLL for (int j = 0; j < TS_FFN_N_SETS; j++) hits[j] += vaddlvq_u8(count[j]);
     }
     count_overlap_from(a, b, i, n, hits);
 }
 
-static const ts_ffn_kernel kernel_neon = { "neon", scan_neon, classify_neon, count_overlap_neon };
+static const ts_ffn_kernel kernel_neon = {"neon", scan_neon, classify_neon, count_overlap_neon};
 
-const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n)
-{
-    static const ts_ffn_kernel *const all[] = { &kernel_neon, &kernel_c };
+const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n) {
+    static const ts_ffn_kernel *const all[] = {&kernel_neon, &kernel_c};
 
     *n = sizeof all / sizeof *all;
     return all;
@@ -359,9 +355,8 @@ const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n)
 
 #else
 
-const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n)
-{
-    static const ts_ffn_kernel *const all[] = { &kernel_c };
+const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n) {
+    static const ts_ffn_kernel *const all[] = {&kernel_c};
 
     *n = 1;
     return all;
@@ -369,8 +364,7 @@ const ts_ffn_kernel *const *ts_ffn_kernels(size_t *n)
 
 #endif
 
-const ts_ffn_kernel *ts_ffn_kernel_find(const char *name)
-{
+const ts_ffn_kernel *ts_ffn_kernel_find(const char *name) {
     size_t n;
     const ts_ffn_kernel *const *all = ts_ffn_kernels(&n);
 

@@ -1,6 +1,7 @@
 /*
  * The FFN census's accumulator.
- * Owns the bookkeeping of passes, slots and pairs; refuses to touch a value itself (hist, topk and ffn_kernel do).
+ * Owns the bookkeeping of passes, slots and pairs; refuses to touch a value itself (hist, topk and
+ * ffn_kernel do).
  */
 #include "stats/ffn_stats.h"
 
@@ -11,14 +12,15 @@
 
 #define NONFINITE_BITS UINT32_C(0x7f800000)
 
-const uint32_t ts_ffn_fixed_k[TS_FFN_N_FIXED] = { 512, 1024, 2048, 4096 };
-const uint32_t ts_ffn_share_percent[TS_FFN_N_SHARES] = { 1, 2, 5, 10, 20 };
-const double ts_ffn_top_p[TS_FFN_N_TOP_P] = { 0.90, 0.95, 0.99 };
+const uint32_t ts_ffn_fixed_k[TS_FFN_N_FIXED] = {512, 1024, 2048, 4096};
+const uint32_t ts_ffn_share_percent[TS_FFN_N_SHARES] = {1, 2, 5, 10, 20};
+const double ts_ffn_top_p[TS_FFN_N_TOP_P] = {0.90, 0.95, 0.99};
 
 /* What a slot remembers of one block: the row last recorded. */
 typedef struct last_row {
     uint64_t pass;     /* 1-based number of its pass in the generation; 0: none yet */
-    uint8_t *level[2]; /* [width] each; pass p uses [p % 2], so that consecutive rows do not overwrite each other */
+    uint8_t *level[2]; /* [width] each; pass p uses [p % 2], so that consecutive rows do not
+                          overwrite each other */
 } last_row;
 
 struct ts_ffn_slot {
@@ -33,8 +35,7 @@ struct ts_ffn_worker {
 };
 
 /* Sizes of the sets and their ascending order, which is what the selection works in. */
-static void plan_sets(ts_ffn_block *b)
-{
+static void plan_sets(ts_ffn_block *b) {
     for (int j = 0; j < TS_FFN_N_FIXED; j++)
         b->k[j] = ts_ffn_fixed_k[j] < b->width ? ts_ffn_fixed_k[j] : b->width;
     for (int j = 0; j < TS_FFN_N_SHARES; j++)
@@ -42,12 +43,12 @@ static void plan_sets(ts_ffn_block *b)
     for (int j = 0; j < TS_FFN_N_SETS; j++) {
         b->rank[j] = 0;
         for (int i = 0; i < TS_FFN_N_SETS; i++)
-            b->rank[j] = (uint8_t)(b->rank[j] + (b->k[i] < b->k[j] || (b->k[i] == b->k[j] && i < j)));
+            b->rank[j] =
+                (uint8_t)(b->rank[j] + (b->k[i] < b->k[j] || (b->k[i] == b->k[j] && i < j)));
     }
 }
 
-static int init_block(ts_ffn_block *b, uint32_t width)
-{
+static int init_block(ts_ffn_block *b, uint32_t width) {
     b->width = width;
     b->nonfinite.row = UINT64_MAX;
     plan_sets(b);
@@ -55,8 +56,7 @@ static int init_block(ts_ffn_block *b, uint32_t width)
     return b->mass ? 0 : TS_FFN_ERR_MEMORY;
 }
 
-static int init_slot(ts_ffn_slot *slot, const ts_ffn_stats *s)
-{
+static int init_slot(ts_ffn_slot *slot, const ts_ffn_stats *s) {
     slot->last = calloc((size_t)s->n_blocks + 1, sizeof *slot->last);
     if (slot->last == NULL)
         return TS_FFN_ERR_MEMORY;
@@ -70,14 +70,12 @@ static int init_slot(ts_ffn_slot *slot, const ts_ffn_stats *s)
     return 0;
 }
 
-static int init_worker(ts_ffn_worker *w, uint32_t widest)
-{
+static int init_worker(ts_ffn_worker *w, uint32_t widest) {
     w->bin = malloc(((size_t)widest + 1) * sizeof *w->bin);
     return ts_topk_init(&w->topk, widest) == 0 && w->bin ? 0 : TS_FFN_ERR_MEMORY;
 }
 
-static int init_stats(ts_ffn_stats *s, const uint32_t *width)
-{
+static int init_stats(ts_ffn_stats *s, const uint32_t *width) {
     uint32_t widest = 0;
     int rc = 0;
 
@@ -97,8 +95,8 @@ static int init_stats(ts_ffn_stats *s, const uint32_t *width)
     return rc;
 }
 
-int ts_ffn_stats_create(ts_ffn_stats **out, const uint32_t *width, uint32_t n_blocks, const ts_ffn_options *o)
-{
+int ts_ffn_stats_create(ts_ffn_stats **out, const uint32_t *width, uint32_t n_blocks,
+                        const ts_ffn_options *o) {
     static const ts_ffn_options defaults;
     const ts_ffn_kernel *kernel;
     ts_ffn_stats *s;
@@ -127,8 +125,7 @@ int ts_ffn_stats_create(ts_ffn_stats **out, const uint32_t *width, uint32_t n_bl
     return rc;
 }
 
-static void free_slot(ts_ffn_slot *slot, uint32_t n_blocks)
-{
+static void free_slot(ts_ffn_slot *slot, uint32_t n_blocks) {
     for (uint32_t b = 0; slot->last && b < n_blocks; b++) {
         free(slot->last[b].level[0]);
         free(slot->last[b].level[1]);
@@ -136,8 +133,7 @@ static void free_slot(ts_ffn_slot *slot, uint32_t n_blocks)
     free(slot->last);
 }
 
-void ts_ffn_stats_free(ts_ffn_stats *s)
-{
+void ts_ffn_stats_free(ts_ffn_stats *s) {
     if (s == NULL)
         return;
     for (uint32_t i = 0; s->slots && i < s->n_slots; i++)
@@ -154,8 +150,7 @@ void ts_ffn_stats_free(ts_ffn_stats *s)
     free(s);
 }
 
-int ts_ffn_begin_generation(ts_ffn_stats *s, uint32_t slot)
-{
+int ts_ffn_begin_generation(ts_ffn_stats *s, uint32_t slot) {
     if (slot >= s->n_slots)
         return TS_FFN_ERR_ARGUMENT;
     s->slots[slot].n_passes = 0;
@@ -164,14 +159,13 @@ int ts_ffn_begin_generation(ts_ffn_stats *s, uint32_t slot)
     return 0;
 }
 
-void ts_ffn_note_prefill(ts_ffn_stats *s, uint64_t n)
-{
+void ts_ffn_note_prefill(ts_ffn_stats *s, uint64_t n) {
     s->prefill_passes += n;
 }
 
-/* Remembers the first non-finite value of a row that has one; returns the bits of its largest finite magnitude. */
-static uint32_t inspect_nonfinite(ts_ffn_block *b, const float *value)
-{
+/* Remembers the first non-finite value of a row that has one; returns the bits of its largest
+ * finite magnitude. */
+static uint32_t inspect_nonfinite(ts_ffn_block *b, const float *value) {
     uint32_t max_bits = 0;
 
     for (uint32_t i = 0; i < b->width; i++) {
@@ -180,13 +174,12 @@ static uint32_t inspect_nonfinite(ts_ffn_block *b, const float *value)
         if (bits < NONFINITE_BITS)
             max_bits = bits > max_bits ? bits : max_bits;
         else if (b->nonfinite.row == UINT64_MAX)
-            b->nonfinite = (ts_ffn_place){ b->n_rows, i };
+            b->nonfinite = (ts_ffn_place){b->n_rows, i};
     }
     return max_bits;
 }
 
-static void note_extremes(ts_ffn_block *b, const float *value, uint32_t max_bits)
-{
+static void note_extremes(ts_ffn_block *b, const float *value, uint32_t max_bits) {
     float magnitude;
 
     if (max_bits >= NONFINITE_BITS)
@@ -196,8 +189,8 @@ static void note_extremes(ts_ffn_block *b, const float *value, uint32_t max_bits
         b->max_abs = magnitude;
 }
 
-static void add_row(const ts_ffn_kernel *kernel, ts_ffn_worker *w, ts_ffn_block *b, const float *value, uint8_t *level)
-{
+static void add_row(const ts_ffn_kernel *kernel, ts_ffn_worker *w, ts_ffn_block *b,
+                    const float *value, uint8_t *level) {
     ts_row row = kernel->scan(b->mass, w->bin, value, b->width);
     uint32_t size[TS_FFN_N_SETS];
     uint64_t needed[TS_FFN_N_TOP_P];
@@ -213,17 +206,16 @@ static void add_row(const ts_ffn_kernel *kernel, ts_ffn_worker *w, ts_ffn_block 
     note_extremes(b, value, row.max_bits);
 }
 
-static void add_overlap(const ts_ffn_kernel *kernel, ts_ffn_block *b, const last_row *last)
-{
-    uint64_t by_rank[TS_FFN_N_SETS] = { 0 };
+static void add_overlap(const ts_ffn_kernel *kernel, ts_ffn_block *b, const last_row *last) {
+    uint64_t by_rank[TS_FFN_N_SETS] = {0};
 
     kernel->count_overlap(last->level[0], last->level[1], b->width, by_rank);
     for (int j = 0; j < TS_FFN_N_SETS; j++)
         b->hits[j] += by_rank[b->rank[j]];
 }
 
-int ts_ffn_record_block(ts_ffn_stats *s, uint32_t worker, uint32_t slot, uint32_t block, const float *row)
-{
+int ts_ffn_record_block(ts_ffn_stats *s, uint32_t worker, uint32_t slot, uint32_t block,
+                        const float *row) {
     ts_ffn_block *b;
     last_row *last;
     uint64_t pass;
@@ -248,8 +240,7 @@ int ts_ffn_record_block(ts_ffn_stats *s, uint32_t worker, uint32_t slot, uint32_
     return 0;
 }
 
-int ts_ffn_end_pass(ts_ffn_stats *s, uint32_t slot)
-{
+int ts_ffn_end_pass(ts_ffn_stats *s, uint32_t slot) {
     if (slot >= s->n_slots)
         return TS_FFN_ERR_ARGUMENT;
     if (s->slots[slot].n_passes++ > 0)
@@ -258,8 +249,7 @@ int ts_ffn_end_pass(ts_ffn_stats *s, uint32_t slot)
     return 0;
 }
 
-const uint8_t *ts_ffn_levels(const ts_ffn_stats *s, uint32_t slot, uint32_t block)
-{
+const uint8_t *ts_ffn_levels(const ts_ffn_stats *s, uint32_t slot, uint32_t block) {
     const last_row *last;
 
     if (slot >= s->n_slots || block >= s->n_blocks)
@@ -268,8 +258,7 @@ const uint8_t *ts_ffn_levels(const ts_ffn_stats *s, uint32_t slot, uint32_t bloc
     return last->pass > 0 ? last->level[last->pass % 2] : NULL;
 }
 
-int64_t ts_ffn_first_nonfinite(const ts_ffn_stats *s, ts_ffn_place *place)
-{
+int64_t ts_ffn_first_nonfinite(const ts_ffn_stats *s, ts_ffn_place *place) {
     int64_t found = -1;
 
     for (uint32_t b = 0; b < s->n_blocks; b++) {
@@ -283,8 +272,7 @@ int64_t ts_ffn_first_nonfinite(const ts_ffn_stats *s, ts_ffn_place *place)
     return found;
 }
 
-static int can_merge(const ts_ffn_stats *dst, const ts_ffn_stats *src)
-{
+static int can_merge(const ts_ffn_stats *dst, const ts_ffn_stats *src) {
     if (dst->n_blocks != src->n_blocks)
         return TS_FFN_ERR_SHAPE;
     for (uint32_t b = 0; b < dst->n_blocks; b++) {
@@ -299,10 +287,9 @@ static int can_merge(const ts_ffn_stats *dst, const ts_ffn_stats *src)
     return 0;
 }
 
-static void merge_block(ts_ffn_block *dst, const ts_ffn_block *src)
-{
+static void merge_block(ts_ffn_block *dst, const ts_ffn_block *src) {
     if (dst->nonfinite.row == UINT64_MAX && src->nonfinite.row != UINT64_MAX)
-        dst->nonfinite = (ts_ffn_place){ src->nonfinite.row + dst->n_rows, src->nonfinite.neuron };
+        dst->nonfinite = (ts_ffn_place){src->nonfinite.row + dst->n_rows, src->nonfinite.neuron};
     dst->n_rows += src->n_rows;
     dst->n_pairs += src->n_pairs;
     for (int j = 0; j < TS_FFN_N_SETS; j++)
@@ -316,8 +303,7 @@ static void merge_block(ts_ffn_block *dst, const ts_ffn_block *src)
     ts_hist_merge(&dst->hist, &src->hist);
 }
 
-int ts_ffn_stats_merge(ts_ffn_stats *dst, const ts_ffn_stats *src)
-{
+int ts_ffn_stats_merge(ts_ffn_stats *dst, const ts_ffn_stats *src) {
     int rc = can_merge(dst, src);
 
     if (rc != 0)

@@ -12,19 +12,18 @@
 #define ONE (UINT64_C(1) << TS_HIST_CELL_SHIFT)
 #define SUM_MASK (ONE - 1)
 
-static int bucket_of_octave(int octave)
-{
+static int bucket_of_octave(int octave) {
     int b = octave - 127 + TS_HIST_BUCKET_OFFSET;
 
     return b < 1 ? 1 : b > TS_HIST_N_BUCKETS - 2 ? TS_HIST_N_BUCKETS - 2 : b;
 }
 
 /*
- * Sum of the magnitudes of n values of one octave, from the sum of their 23-bit mantissas: an exact integer, rounded
- * once. Octave 0 holds the denormals, which have no implicit one and the unit of octave 1.
+ * Sum of the magnitudes of n values of one octave, from the sum of their 23-bit mantissas: an exact
+ * integer, rounded once. Octave 0 holds the denormals, which have no implicit one and the unit of
+ * octave 1.
  */
-static double octave_mass(int octave, uint64_t n, uint64_t mantissa)
-{
+static double octave_mass(int octave, uint64_t n, uint64_t mantissa) {
     uint64_t unit_bits = (uint64_t)((octave == 0 ? 1 : octave) - 150 + 1023) << 52;
     double unit;
 
@@ -32,8 +31,7 @@ static double octave_mass(int octave, uint64_t n, uint64_t mantissa)
     return (double)(mantissa + (octave == 0 ? 0 : n * IMPLICIT_ONE)) * unit;
 }
 
-int ts_hist_bucket(float x)
-{
+int ts_hist_bucket(float x) {
     uint32_t bits = ts_abs_bits(&x);
 
     if (bits == 0)
@@ -41,18 +39,15 @@ int ts_hist_bucket(float x)
     return bits >= NONFINITE_BITS ? TS_HIST_N_BUCKETS - 1 : bucket_of_octave((int)(bits >> 23));
 }
 
-double ts_hist_edge(int bin)
-{
+double ts_hist_edge(int bin) {
     return octave_mass(bin / TS_HIST_STEPS, 1, (uint64_t)(bin % TS_HIST_STEPS) << TS_HIST_SHIFT);
 }
 
-double ts_hist_bin_mass(const ts_hist *h, int bin)
-{
+double ts_hist_bin_mass(const ts_hist *h, int bin) {
     return octave_mass(bin / TS_HIST_STEPS, h->count[bin], h->mantissa[bin]);
 }
 
-uint64_t ts_hist_n_finite(const ts_hist *h)
-{
+uint64_t ts_hist_n_finite(const ts_hist *h) {
     uint64_t n = h->n_zero;
 
     for (int b = 0; b < TS_HIST_N_BINS; b++)
@@ -60,8 +55,8 @@ uint64_t ts_hist_n_finite(const ts_hist *h)
     return n;
 }
 
-void ts_hist_buckets(const ts_hist *h, uint64_t count[TS_HIST_N_BUCKETS], double mass[TS_HIST_N_BUCKETS])
-{
+void ts_hist_buckets(const ts_hist *h, uint64_t count[TS_HIST_N_BUCKETS],
+                     double mass[TS_HIST_N_BUCKETS]) {
     for (int b = 0; b < TS_HIST_N_BUCKETS; b++) {
         count[b] = 0;
         mass[b] = 0.0;
@@ -81,8 +76,7 @@ void ts_hist_buckets(const ts_hist *h, uint64_t count[TS_HIST_N_BUCKETS], double
     }
 }
 
-double ts_hist_quantile(const ts_hist *h, double q)
-{
+double ts_hist_quantile(const ts_hist *h, double q) {
     double rank = ceil(q * (double)ts_hist_n_finite(h));
     uint64_t seen = h->n_zero;
     int last = -1;
@@ -97,8 +91,7 @@ double ts_hist_quantile(const ts_hist *h, double q)
     return last < 0 ? 0.0 : 0.5 * (ts_hist_edge(last) + ts_hist_edge(last + 1));
 }
 
-void ts_hist_merge(ts_hist *dst, const ts_hist *src)
-{
+void ts_hist_merge(ts_hist *dst, const ts_hist *src) {
     dst->n_zero += src->n_zero;
     dst->n_nonfinite += src->n_nonfinite;
     for (int b = 0; b < TS_HIST_N_BINS; b++) {
@@ -107,14 +100,12 @@ void ts_hist_merge(ts_hist *dst, const ts_hist *src)
     }
 }
 
-static inline void file_value(uint64_t *cell, const ts_row *row, size_t i)
-{
+static inline void file_value(uint64_t *cell, const ts_row *row, size_t i) {
     cell[row->bin[i]] += ONE + (ts_abs_bits(row->value + i) & MANTISSA_MASK);
 }
 
 /* Joins the two copies of an octave, adds it to the total, and lists it if it holds anything. */
-static void close_octave(ts_row_hist *rh, ts_hist *total, int octave)
-{
+static void close_octave(ts_row_hist *rh, ts_hist *total, int octave) {
     int first = octave * TS_HIST_STEPS;
     uint64_t *restrict cell = rh->cell[0] + first, *restrict other = rh->cell[1] + first;
     uint64_t *restrict count = total->count + first, *restrict mantissa = total->mantissa + first;
@@ -135,8 +126,7 @@ static void close_octave(ts_row_hist *rh, ts_hist *total, int octave)
     rh->octave[rh->n_octaves++] = octave;
 }
 
-static uint64_t count_zeros(const ts_row *row)
-{
+static uint64_t count_zeros(const ts_row *row) {
     uint64_t zeros = 0;
 
     for (uint32_t i = 0; i < row->n; i++)
@@ -144,8 +134,7 @@ static uint64_t count_zeros(const ts_row *row)
     return zeros;
 }
 
-static uint64_t take_nonfinite(ts_row_hist *rh)
-{
+static uint64_t take_nonfinite(ts_row_hist *rh) {
     uint64_t n = 0;
 
     for (int b = TS_HIST_N_BINS; b < TS_HIST_N_CELLS; b++) {
@@ -155,8 +144,7 @@ static uint64_t take_nonfinite(ts_row_hist *rh)
     return n;
 }
 
-void ts_row_hist_fill(ts_row_hist *rh, ts_hist *total, const ts_row *row)
-{
+void ts_row_hist_fill(ts_row_hist *rh, ts_hist *total, const ts_row *row) {
     int nonfinite = row->max_bits >= NONFINITE_BITS;
     uint64_t in_bin_0;
     size_t i = 0;
@@ -167,7 +155,8 @@ void ts_row_hist_fill(ts_row_hist *rh, ts_hist *total, const ts_row *row)
     }
     if (i < row->n)
         file_value(rh->cell[0], row, i);
-    /* Bin 0 holds the zeros and the smallest denormals; without mantissa bits there were only zeros. */
+    /* Bin 0 holds the zeros and the smallest denormals; without mantissa bits there were only
+     * zeros. */
     in_bin_0 = rh->cell[0][0] + rh->cell[1][0];
     rh->n_zero = (in_bin_0 & SUM_MASK) == 0 ? ts_cell_count(in_bin_0) : count_zeros(row);
     rh->n_nonfinite = nonfinite ? take_nonfinite(rh) : 0;
@@ -183,8 +172,7 @@ void ts_row_hist_fill(ts_row_hist *rh, ts_hist *total, const ts_row *row)
     total->n_nonfinite += rh->n_nonfinite;
 }
 
-void ts_row_hist_clear(ts_row_hist *rh)
-{
+void ts_row_hist_clear(ts_row_hist *rh) {
     size_t n = (size_t)(rh->highest - rh->lowest + 1) * TS_HIST_STEPS;
 
     memset(rh->cell[0] + rh->lowest * TS_HIST_STEPS, 0, n * sizeof(uint64_t));
@@ -192,14 +180,12 @@ void ts_row_hist_clear(ts_row_hist *rh)
     rh->n_octaves = 0;
 }
 
-static double cell_mass(int octave, uint64_t cell)
-{
+static double cell_mass(int octave, uint64_t cell) {
     return octave_mass(octave, ts_cell_count(cell), cell & SUM_MASK);
 }
 
 /* Finds, in the octave that reaches the target, how many of its largest values that takes. */
-static uint64_t needed_in_octave(const ts_row_hist *rh, int octave, double target)
-{
+static uint64_t needed_in_octave(const ts_row_hist *rh, int octave, double target) {
     double sum = 0.0;
     uint64_t above = 0;
 
@@ -218,8 +204,7 @@ static uint64_t needed_in_octave(const ts_row_hist *rh, int octave, double targe
     return above;
 }
 
-void ts_row_hist_top_p(const ts_row_hist *rh, const double *share, int n_shares, uint64_t *needed)
-{
+void ts_row_hist_top_p(const ts_row_hist *rh, const double *share, int n_shares, uint64_t *needed) {
     double total = 0.0, sum = 0.0;
     uint64_t above = 0;
     int p = 0;

@@ -8,20 +8,21 @@
 
 enum { N_SETS = TS_FFN_N_SETS };
 
-/* Where each set ends: in bin[j] (-1: the set holds every finite value), of which it takes take[j]. */
+/* Where each set ends: in bin[j] (-1: the set holds every finite value), of which it takes take[j].
+ */
 typedef struct cuts {
     int16_t bin[N_SETS];
     uint32_t take[N_SETS];
 } cuts;
 
-/* The values of one cut's bin, in grouped[start .. end - 1]; sets first_set .. end_set - 1 end there. */
+/* The values of one cut's bin, in grouped[start .. end - 1]; sets first_set .. end_set - 1 end
+ * there. */
 typedef struct group {
     int first_set, end_set;
     uint32_t start, end;
 } group;
 
-int ts_topk_init(ts_topk *t, uint32_t max_width)
-{
+int ts_topk_init(ts_topk *t, uint32_t max_width) {
     size_t n = (size_t)max_width + 4; /* list_bits writes up to four more than it lists */
 
     t->undecided = malloc((n / 64 + 1) * sizeof *t->undecided);
@@ -31,17 +32,15 @@ int ts_topk_init(ts_topk *t, uint32_t max_width)
     return t->undecided && t->listed && t->grouped && t->key ? 0 : -1;
 }
 
-void ts_topk_free(ts_topk *t)
-{
+void ts_topk_free(ts_topk *t) {
     free(t->undecided);
     free(t->listed);
     free(t->grouped);
     free(t->key);
-    *t = (ts_topk){ NULL, NULL, NULL, NULL };
+    *t = (ts_topk){NULL, NULL, NULL, NULL};
 }
 
-static void find_cuts(const ts_row_hist *rh, const uint32_t *size, cuts *c)
-{
+static void find_cuts(const ts_row_hist *rh, const uint32_t *size, cuts *c) {
     uint32_t above = 0;
     int j = 0;
 
@@ -68,22 +67,21 @@ static void find_cuts(const ts_row_hist *rh, const uint32_t *size, cuts *c)
 }
 
 /* Groups the cuts by bin: groups[j] for the first set j of each. */
-static void find_groups(const ts_row_hist *rh, const cuts *c, group groups[N_SETS])
-{
+static void find_groups(const ts_row_hist *rh, const cuts *c, group groups[N_SETS]) {
     uint32_t start = 0;
     int end;
 
     for (int j = 0; j < N_SETS && c->bin[j] >= 0; j = end) {
         for (end = j + 1; end < N_SETS && c->bin[end] == c->bin[j];)
             end++;
-        groups[j] = (group){ j, end, start, start };
+        groups[j] = (group){j, end, start, start};
         start += ts_cell_count(rh->cell[0][c->bin[j]]);
     }
 }
 
-/* Appends first + the number of each bit set. Four at a time, since a branch for each would be a coin toss. */
-static inline size_t list_bits(uint32_t *list, size_t n, uint32_t first, uint64_t bits)
-{
+/* Appends first + the number of each bit set. Four at a time, since a branch for each would be a
+ * coin toss. */
+static inline size_t list_bits(uint32_t *list, size_t n, uint32_t first, uint64_t bits) {
     do {
         TS_UNROLL for (int k = 0; k < 4; k++) {
             list[n] = first + (uint32_t)__builtin_ctzll(bits | UINT64_C(1) << 63);
@@ -94,9 +92,9 @@ static inline size_t list_bits(uint32_t *list, size_t n, uint32_t first, uint64_
     return n;
 }
 
-/* Sorts the undecided values into their groups, in order of index. An undecided level is its group's first set. */
-static void fill_groups(ts_topk *t, const ts_row *row, const uint8_t *level, group groups[N_SETS])
-{
+/* Sorts the undecided values into their groups, in order of index. An undecided level is its
+ * group's first set. */
+static void fill_groups(ts_topk *t, const ts_row *row, const uint8_t *level, group groups[N_SETS]) {
     size_t n = 0;
 
     for (uint32_t i = 0; i < row->n; i += 64)
@@ -110,8 +108,7 @@ static void fill_groups(ts_topk *t, const ts_row *row, const uint8_t *level, gro
     }
 }
 
-static uint32_t count_from(const uint32_t *key, uint32_t n, uint32_t threshold)
-{
+static uint32_t count_from(const uint32_t *key, uint32_t n, uint32_t threshold) {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < n; i++)
@@ -120,11 +117,10 @@ static uint32_t count_from(const uint32_t *key, uint32_t n, uint32_t threshold)
 }
 
 /*
- * The largest threshold that at least `take` keys reach, or the first one found that exactly `take` do. All keys agree
- * outside the bits of differing.
+ * The largest threshold that at least `take` keys reach, or the first one found that exactly `take`
+ * do. All keys agree outside the bits of differing.
  */
-static uint32_t find_threshold(const uint32_t *key, uint32_t n, uint32_t differing, uint32_t take)
-{
+static uint32_t find_threshold(const uint32_t *key, uint32_t n, uint32_t differing, uint32_t take) {
     uint32_t threshold = key[0] & ~differing;
 
     for (int b = TS_HIST_SHIFT - 1; b >= 0; b--) {
@@ -142,9 +138,8 @@ static uint32_t find_threshold(const uint32_t *key, uint32_t n, uint32_t differi
 }
 
 /* Raises the level of every value of the group that a set leaves out. */
-static void close_set(const uint32_t *key, const uint32_t *index, uint32_t n, uint32_t differing, uint32_t take,
-                      uint8_t *level)
-{
+static void close_set(const uint32_t *key, const uint32_t *index, uint32_t n, uint32_t differing,
+                      uint32_t take, uint8_t *level) {
     uint32_t threshold = find_threshold(key, n, differing, take);
     uint32_t equal_left = take - count_from(key, n, threshold + 1);
 
@@ -152,13 +147,14 @@ static void close_set(const uint32_t *key, const uint32_t *index, uint32_t n, ui
         uint32_t equal = (uint32_t)(key[i] == threshold) & (uint32_t)(equal_left > 0);
 
         equal_left -= equal;
-        level[index[i]] = (uint8_t)(level[index[i]] + (((uint32_t)(key[i] > threshold) | equal) ^ 1));
+        level[index[i]] =
+            (uint8_t)(level[index[i]] + (((uint32_t)(key[i] > threshold) | equal) ^ 1));
     }
 }
 
-/* The same for all sets of a group of equal values (the zeros of a sparse row), where the index decides. */
-static void close_equal(const group *g, const cuts *c, const uint32_t *index, uint8_t *level)
-{
+/* The same for all sets of a group of equal values (the zeros of a sparse row), where the index
+ * decides. */
+static void close_equal(const group *g, const cuts *c, const uint32_t *index, uint8_t *level) {
     uint32_t i = 0;
 
     for (int j = g->first_set; j <= g->end_set; j++) {
@@ -169,8 +165,7 @@ static void close_equal(const group *g, const cuts *c, const uint32_t *index, ui
     }
 }
 
-static void close_group(const ts_topk *t, const group *g, const cuts *c, uint8_t *level)
-{
+static void close_group(const ts_topk *t, const group *g, const cuts *c, uint8_t *level) {
     const uint32_t *key = t->key + g->start, *index = t->grouped + g->start;
     uint32_t n = g->end - g->start, differing = 0;
 
@@ -185,17 +180,15 @@ static void close_group(const ts_topk *t, const group *g, const cuts *c, uint8_t
 }
 
 /* A non-finite value's bin is above every cut, but it is in no set. */
-static void exclude_nonfinite(const ts_row *row, uint8_t *level)
-{
+static void exclude_nonfinite(const ts_row *row, uint8_t *level) {
     for (uint32_t i = 0; i < row->n; i++) {
         if (row->bin[i] >= TS_HIST_N_BINS)
             level[i] = N_SETS;
     }
 }
 
-void ts_topk_levels(ts_topk *t, const ts_ffn_kernel *kernel, const ts_row_hist *rh, const ts_row *row,
-                    const uint32_t size[TS_FFN_N_SETS], uint8_t *level)
-{
+void ts_topk_levels(ts_topk *t, const ts_ffn_kernel *kernel, const ts_row_hist *rh,
+                    const ts_row *row, const uint32_t size[TS_FFN_N_SETS], uint8_t *level) {
     cuts c;
     group groups[N_SETS];
 

@@ -21,8 +21,7 @@ static void member_bool(ts_buf *b, const char *key, bool value) {
     ts_buf_printf(b, "  \"%s\": %s,\n", key, value ? "true" : "false");
 }
 
-/* {"file": .., "bytes": .., "xxh3_128": ..}; an empty hash is null */
-static void file_object(ts_buf *b, const char *file, uint64_t bytes, const char *xxh3) {
+void ts_meta_file(ts_buf *b, const char *file, uint64_t bytes, const char *xxh3) {
     ts_buf_text(b, "{\"file\": ");
     ts_buf_json_string(b, file, strlen(file));
     ts_buf_printf(b, ", \"bytes\": %" PRIu64 ", \"xxh3_128\": ", bytes);
@@ -46,7 +45,7 @@ static void member_model(ts_buf *b, const ts_provenance *p) {
     for (size_t i = 0; i < p->n_shards; i++) {
         const ts_shard *s = &p->shards[i];
         ts_buf_text(b, i ? ", " : "");
-        file_object(b, s->path ? ts_path_base(s->path) : "", s->bytes, s->xxh3);
+        ts_meta_file(b, s->path ? ts_path_base(s->path) : "", s->bytes, s->xxh3);
     }
     ts_buf_text(b, "]},\n");
 }
@@ -94,5 +93,5 @@ void ts_meta_resid_head(ts_buf *b, const ts_meta_resid *m) {
     for (int32_t i = 0; i < m->n_layers; i++)
         ts_buf_printf(b, "%s%" PRIu64, i ? ", " : "", m->nonfinite[i]);
     ts_buf_text(b, "],\n  \"data\": ");
-    file_object(b, m->data_file, m->data_bytes, m->data_xxh3);
+    ts_meta_file(b, m->data_file, m->data_bytes, m->data_xxh3);
 }

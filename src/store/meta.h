@@ -31,10 +31,20 @@ typedef struct ts_meta_resid {
     const char *data_xxh3;
 } ts_meta_resid;
 
+/* {"file": .., "bytes": .., "xxh3_128": ..}; an empty hash is null. */
+void ts_meta_file(ts_buf *b, const char *file, uint64_t bytes, const char *xxh3);
 /* The members every kind has, model to steering, each on its line and followed by ",\n". */
 void ts_meta_provenance(ts_buf *b, const ts_provenance *p);
 /* The object from "{\n" to the `data` member, without what ends it. */
 void ts_meta_resid_head(ts_buf *b, const ts_meta_resid *m);
+
+/* The facts back out of a .meta's object. TS_ERR_FORMAT names the key. *out is freed by ts_meta_provenance_free, also
+ * after a failure. */
+int ts_meta_provenance_read(const json_t *meta, ts_provenance *out, ts_error *err);
+void ts_meta_provenance_free(ts_provenance *p);
+/* One hash for a model of any number of shards: that of its only shard, else of all their hashes in order; "" when
+ * one is unknown. */
+void ts_meta_model_hash(const ts_provenance *p, char hex[33]);
 
 /* Reads a .meta without its generations (they may be many): constant memory for any number of
  * snapshots. TS_ERR_FORMAT. The caller drops *out with json_decref. */

@@ -6,6 +6,7 @@ ts() { "$TS_CLI" "$@"; }
 # Small files with every kind of fault, in the current folder. Names are relative so that messages are
 # the same everywhere.
 make_inputs() {
+    [ -x "$TS_CLI" ]
     ln -sf "$TS_MODEL" model.gguf
     cp "$TS_MODEL" copy.gguf # for cases that would lose it if they went wrong
     ln -sf copy.gguf link.gguf

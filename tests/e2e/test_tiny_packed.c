@@ -5,13 +5,17 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Relative L2 a layer row. Both run f32 weights with an f16 cache; what is left is the order of sums. */
-#define TOLERANCE 2e-3
+/* Relative L2 a layer row. With an f32 cache and plain attention what is left is the order of sums; an f16 cache rounds
+ * keys and values that differ in their last bit apart. */
+#define TOLERANCE_F32 5e-6
+#define TOLERANCE_GELU 5e-4 /* ggml's GELU on the CPU is a table over f16 */
+#define TOLERANCE_F16 2e-3
 /* Rows of different prompts are nothing like each other. */
 #define DISTINCT 0.05
 
-static const size_t lengths[] = {1, 2, 3, 64, 5, 8, 13, 1, 1, 21, 34, 55, 65, 7, 89, 6, 4, 144, 2, 200, 3, 9, 16, 63, 11};
+static const size_t lengths[] = {1, 2, 3, 64, 5, 8, 13, 1, 1, 21, 34, 65, 7, 130, 2, 3, 9, 16, 63, 11};
 #define N_PROMPTS (sizeof(lengths) / sizeof(lengths[0]))
 
 /* Every row is nearer to its own exact row than to any other prompt's. */
@@ -23,37 +27,41 @@ static void check_distinct(const rows *packed, const rows *exact) {
                 assert_true(rows_error(rows_at(packed, i, last), rows_at(exact, j, last), packed->shape.n_hidden) > DISTINCT);
 }
 
-static void packed_equals_exact(uint32_t n_ubatch) {
-    ts_session_options so = tiny_session(n_ubatch);
+static double packed_equals_exact(const ts_session_options *so) {
     json_t *prompts = prompts_ids(lengths, N_PROMPTS, 160, 7);
     const char *input = prompts_write(prompts, "prompts.jsonl");
     rows packed, exact;
-    rows_make(&so, input, false, "packed.json", &packed);
-    rows_make(&so, input, true, "exact.json", &exact);
+    rows_make(so, input, false, "packed.json", &packed);
+    rows_make(so, input, true, "exact.json", &exact);
     rows_check_meta(e2e_path("packed.json"), &packed, prompts);
     rows_check_meta(e2e_path("exact.json"), &exact, prompts);
     double worst = rows_worst(&packed, &exact);
-    print_message("  %s, -ub %u: worst error %.2e\n", tiny_arch(), n_ubatch, worst);
-    assert_true(worst <= TOLERANCE);
+    print_message("  %s, -ub %u, %s: worst error %.2e\n", tiny_arch(), so->n_ubatch, so->type_k ? so->type_k : "f16", worst);
     check_distinct(&packed, &exact);
     rows_free(&packed);
     rows_free(&exact);
     json_decref(prompts);
+    return worst;
 }
 
-static void test_small(void **state) {
+static void test_f32(void **state) {
     (void)state;
-    packed_equals_exact(4);
+    static const uint32_t sizes[] = {4, 64, 512};
+    bool gelu = strcmp(tiny_arch(), "gemma3") == 0 || strcmp(tiny_arch(), "gpt2") == 0;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        ts_session_options so = tiny_session(sizes[i]);
+        so.type_k = so.type_v = "f32";
+        so.flash_attn = TS_FLASH_OFF;
+        assert_true(packed_equals_exact(&so) <= (gelu ? TOLERANCE_GELU : TOLERANCE_F32));
+    }
 }
 
-static void test_middle(void **state) {
+/* The default cache. Not where a rounding may send a token to another expert, which is no small difference. */
+static void test_f16(void **state) {
     (void)state;
-    packed_equals_exact(64);
-}
-
-static void test_large(void **state) {
-    (void)state;
-    packed_equals_exact(512);
+    ts_session_options so = tiny_session(64);
+    double worst = packed_equals_exact(&so);
+    if (strcmp(tiny_arch(), "deepseek") != 0) assert_true(worst <= TOLERANCE_F16);
 }
 
 /* And the exact one is what a generation captures, to the bit. */
@@ -90,9 +98,8 @@ static void test_exact_is_run(void **state) {
 
 static int run(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small),
-        cmocka_unit_test(test_middle),
-        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_f16),
         cmocka_unit_test(test_exact_is_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * FFN accumulator against a slow version that sorts: random rows with ties, zeros, denormals, NaN and infinities, widths
- * 1 to 20,000; and every vector path against the first, bit by bit.
+ * FFN accumulator against a slow version that sorts: random rows with ties, zeros, denormals, NaN
+ * and infinities, widths 1 to 20,000; and every vector path against the first, bit by bit.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,15 +42,24 @@ static float draw(int kind) {
     float normal = (float)(sqrt(-2.0 * log(uniform())) * cos(6.283185307179586 * uniform()));
 
     switch (kind) {
-    case 0: return normal * (float)exp2(10.0 * uniform() - 8.0);
-    case 1: return (float)((int)(next() % 7) - 3);                     /* ties */
-    case 2: return next() % 10 ? 0.0f : normal;                        /* mostly zeros */
-    case 3: return of_bits((uint32_t)(next() % 0x00900000));           /* denormals and the first normals */
-    case 4: return of_bits((uint32_t)next());                          /* anything, NaN and infinity among it */
-    case 5: return next() % 20 ? normal : next() % 2 ? NAN : -INFINITY;
-    case 6: return next() % 50 ? NAN : normal;                         /* fewer finite values than K */
-    case 7: return 1.0f + (float)(next() % 5) * FLT_EPSILON;           /* all in one bin, some equal */
-    default: return -0.25f;
+    case 0:
+        return normal * (float)exp2(10.0 * uniform() - 8.0);
+    case 1:
+        return (float)((int)(next() % 7) - 3); /* ties */
+    case 2:
+        return next() % 10 ? 0.0f : normal; /* mostly zeros */
+    case 3:
+        return of_bits((uint32_t)(next() % 0x00900000)); /* denormals and the first normals */
+    case 4:
+        return of_bits((uint32_t)next()); /* anything, NaN and infinity among it */
+    case 5:
+        return next() % 20 ? normal : next() % 2 ? NAN : -INFINITY;
+    case 6:
+        return next() % 50 ? NAN : normal; /* fewer finite values than K */
+    case 7:
+        return 1.0f + (float)(next() % 5) * FLT_EPSILON; /* all in one bin, some equal */
+    default:
+        return -0.25f;
     }
 }
 
@@ -110,7 +119,8 @@ static void slow_sets(slow *s, const ts_ffn_block *b, const float *row) {
     s->n_rows++;
 }
 
-/* The row's own share counts: exact but for 1/32 of the values within 1/32 of the last one taken. */
+/* The row's own share counts: exact but for 1/32 of the values within 1/32 of the last one taken.
+ */
 static void check_top_p(const slow *s, const float *row, uint32_t width, const uint64_t *got) {
     long double total = 0.0L;
 
@@ -121,12 +131,14 @@ static void check_top_p(const slow *s, const float *row, uint32_t width, const u
         uint32_t n = 0, n_near = 0;
         double last = 0.0;
 
-        while (n < width && total > 0.0L && sum < (long double)ts_ffn_top_p[p] * total && isfinite(row[s->order[n]]))
+        while (n < width && total > 0.0L && sum < (long double)ts_ffn_top_p[p] * total &&
+               isfinite(row[s->order[n]]))
             sum += (long double)fabsf(row[s->order[n++]]);
         if (n > 0)
             last = fabs((double)row[s->order[n - 1]]);
         for (uint32_t i = 0; i < width; i++)
-            n_near += isfinite(row[i]) && (fabs(fabs((double)row[i]) - last) <= last / 16.0 || last < 0x1p-120);
+            n_near += isfinite(row[i]) &&
+                      (fabs(fabs((double)row[i]) - last) <= last / 16.0 || last < 0x1p-120);
         assert_true(fabs((double)got[p] - (double)n) <= 1.0 + n_near / 16.0);
     }
 }
@@ -197,9 +209,10 @@ static void run_case(slow *s, uint32_t width, const int *kind) {
 }
 
 static void equals_the_slow_version(void **state) {
-    static const uint32_t edge[] = {1,  2,  3,   7,   8,   9,    15,   16,   17,   31,   32,    33,    63,   64,
-                                    65, 99, 100, 127, 128, 129,  511,  512,  513,  1024, 4096,  4097,  8159, 8160,
-                                    8161, 8192, 16384, 18944, 20000};
+    static const uint32_t edge[] = {1,    2,    3,    7,     8,     9,    15,   16,   17,
+                                    31,   32,   33,   63,    64,    65,   99,   100,  127,
+                                    128,  129,  511,  512,   513,   1024, 4096, 4097, 8159,
+                                    8160, 8161, 8192, 16384, 18944, 20000};
     slow *s = malloc(sizeof *s);
 
     (void)state;

@@ -56,7 +56,8 @@ static void bucket_edges(void **state) {
 
 /* The same edges through the accumulator: a count and its mass in the bucket, nothing elsewhere. */
 static void bucket_edges_accumulated(void **state) {
-    const float edge[] = {0.0f, 0.5f, 1.0f, 1.999f, 1.9999999f, 2.0f, 65504.0f, 6.0e-8f, INFINITY, 1.0e-45f, 3.4e38f};
+    const float edge[] = {0.0f,     0.5f,    1.0f,     1.999f,   1.9999999f, 2.0f,
+                          65504.0f, 6.0e-8f, INFINITY, 1.0e-45f, 3.4e38f};
     ts_ffn_stats *s;
     uint64_t count[TS_HIST_N_BUCKETS];
     double mass[TS_HIST_N_BUCKETS];
@@ -218,8 +219,10 @@ static void nan_never_ranks(void **state) {
     for (uint32_t i = 0; i < WIDTH; i++)
         n_in += level[i] <= s->blocks[0].rank[0];
     assert_int_equal(n_in, 512);
-    assert_true(level[513] <= s->blocks[0].rank[0] && level[514] > s->blocks[0].rank[0]); /* the next two move up */
-    assert_true(s->blocks[0].mass[0] == 1.0 && s->blocks[0].mass[7] == 1.0 && s->blocks[0].mass[1] == 2.0);
+    assert_true(level[513] <= s->blocks[0].rank[0] &&
+                level[514] > s->blocks[0].rank[0]); /* the next two move up */
+    assert_true(s->blocks[0].mass[0] == 1.0 && s->blocks[0].mass[7] == 1.0 &&
+                s->blocks[0].mass[1] == 2.0);
     assert_int_equal(ts_ffn_first_nonfinite(s, &place), 0);
     assert_int_equal(place.row, 1);
     assert_int_equal(place.neuron, 0);
@@ -289,7 +292,8 @@ static void merged_equals_together(void **state) {
         ts_ffn_note_prefill(part[g], 3);
         for (int p = 0; p < 11; p++) {
             for (int i = 0; i < 300; i++)
-                x[i] = g == 1 && p == 2 && i == 9 ? INFINITY : sinf((float)(i * (p + 1) + g)) * 0.1f;
+                x[i] =
+                    g == 1 && p == 2 && i == 9 ? INFINITY : sinf((float)(i * (p + 1) + g)) * 0.1f;
             for (uint32_t b = 0; b < 2; b++) {
                 assert_int_equal(ts_ffn_record_block(whole, 0, 0, b, x), 0);
                 assert_int_equal(ts_ffn_record_block(part[g], 0, 0, b, x), 0);
