@@ -82,10 +82,14 @@ static int make_sections(ts_analysis *a, ts_error *err) {
 }
 
 static int replay(const ts_analyze_options *o, const ts_census *sum, ts_analyze_cache *cache, ts_error *err) {
+    uint64_t n_passes = 0;
     int rc = ts_analyze_cache_init(cache, sum, err);
 
     for (size_t i = 0; i < o->n_paths && rc == TS_OK; i++)
-        rc = ts_analyze_cache_trace(cache, o->paths[i], err);
+        rc = ts_analyze_cache_trace(cache, sum, o->paths[i], &n_passes, err);
+    if (rc == TS_OK && n_passes != sum->decode_passes)
+        rc = ts_fail(err, TS_ERR_ARG, "the traces hold %" PRIu64 " passes, expected those of the censuses, %" PRIu64,
+                     n_passes, sum->decode_passes);
     return rc == TS_OK ? ts_analyze_cache_control(cache, err) : rc;
 }
 

@@ -114,8 +114,10 @@ typedef struct ts_cache_line {
 
 int ts_analyze_cache_init(ts_analyze_cache *c, const ts_census *census, ts_error *err);
 int ts_analyze_cache_pass(ts_analyze_cache *c, uint32_t block, const uint32_t *ids, uint32_t n, ts_error *err);
-/* Replays the .trace beside a census file; caches keep what earlier traces left in them. TS_ERR_IO, TS_ERR_FORMAT. */
-int ts_analyze_cache_trace(ts_analyze_cache *c, const char *census_path, ts_error *err);
+/* Replays the .trace beside a census file of the sum `census`; caches keep what earlier traces left in them. Adds its
+ * passes to *n_passes. TS_ERR_IO, TS_ERR_FORMAT, TS_ERR_ARG for another model or shape. */
+int ts_analyze_cache_trace(ts_analyze_cache *c, const ts_census *census, const char *census_path, uint64_t *n_passes,
+                           ts_error *err);
 /* block -1: all. */
 ts_cache_line ts_analyze_cache_line(const ts_analyze_cache *c, int32_t block, int capacity);
 /* Sums over all blocks (passes: of the block with most). */

@@ -57,11 +57,18 @@ int ts_analyze_cache_pass(ts_analyze_cache *c, uint32_t block, const uint32_t *i
     return TS_OK;
 }
 
+/* NULL for a block that nothing was replayed of. */
+static const ts_cache_counts *counts_of(const ts_analyze_cache *c, uint32_t il) {
+    const ts_cache_counts *one = c->replays[il] ? ts_cache_replay_counts(c->replays[il]) : NULL;
+
+    return one && one->passes ? one : NULL;
+}
+
 ts_cache_counts ts_analyze_cache_sums(const ts_analyze_cache *c) {
     ts_cache_counts sum = {0};
 
     for (uint32_t il = 0; il < c->n_layers; il++) {
-        const ts_cache_counts *one = c->replays[il] ? ts_cache_replay_counts(c->replays[il]) : NULL;
+        const ts_cache_counts *one = counts_of(c, il);
 
         if (!one)
             continue;
@@ -80,7 +87,7 @@ ts_cache_line ts_analyze_cache_line(const ts_analyze_cache *c, int32_t block, in
     double held = 0, width = 0, uses = 0;
 
     for (uint32_t il = 0; il < c->n_layers; il++) {
-        const ts_cache_counts *one = c->replays[il] ? ts_cache_replay_counts(c->replays[il]) : NULL;
+        const ts_cache_counts *one = counts_of(c, il);
         double again;
 
         if (!one || (block >= 0 && (uint32_t)block != il))
@@ -96,7 +103,7 @@ ts_cache_line ts_analyze_cache_line(const ts_analyze_cache *c, int32_t block, in
             line.bytes[p] += (again - hits) * c->bytes_per_neuron[il] / (double)one->passes;
         }
     }
-    line.chance = held / width;
+    line.chance = width > 0 ? held / width : NAN;
     for (int p = 0; p < TS_CACHE_POLICIES; p++)
         line.rate[p] = uses > 0 ? line.rate[p] / uses : NAN;
     return line;
@@ -106,7 +113,7 @@ double ts_analyze_cache_bytes(const ts_analyze_cache *c) {
     double bytes = 0;
 
     for (uint32_t il = 0; il < c->n_layers; il++) {
-        const ts_cache_counts *one = c->replays[il] ? ts_cache_replay_counts(c->replays[il]) : NULL;
+        const ts_cache_counts *one = counts_of(c, il);
 
         if (one)
             bytes += (double)one->references * c->bytes_per_neuron[il] / (double)one->passes;
@@ -116,7 +123,7 @@ double ts_analyze_cache_bytes(const ts_analyze_cache *c) {
 
 int ts_analyze_cache_control(const ts_analyze_cache *c, ts_error *err) {
     for (uint32_t il = 0; il < c->n_layers; il++) {
-        const ts_cache_counts *one = c->replays[il] ? ts_cache_replay_counts(c->replays[il]) : NULL;
+        const ts_cache_counts *one = counts_of(c, il);
 
         for (int p = 0; one && p < TS_CACHE_POLICIES; p++)
             if (one->hits[p][TS_N_CAPACITIES - 1] != one->references - one->compulsory)

@@ -5,6 +5,7 @@
 #include "core/worker.h"
 #include "host/session.h"
 #include "stats/ffn_stats.h"
+#include "store/trace.h"
 
 /* Which sites are counted and where: block il's own row is its dense FFN, or its shared expert where it has no
  * dense one; a block with both counts the shared one apart. */
@@ -14,7 +15,9 @@ typedef struct ts_ffn_census {
     ts_ffn_stats *dense, *shared;  /* shared NULL when no block has both */
     enum ts_site_kind *dense_kind; /* [n_layer] */
     uint32_t *width, *shared_width; /* [n_layer], 0 = nothing counted */
-    uint64_t prefill_passes;
+    /* nullable: the ids of the set ts_ffn_share_percent[trace_share] of each pass go there */
+    ts_trace_writer *trace;
+    int trace_share;
     /* rows of the pass being analysed, copied when the analysis runs beside the next pass */
     ts_worker *worker;
     float *copy;
@@ -30,6 +33,8 @@ int ts_ffn_census_open(ts_ffn_census *c, ts_session *s, uint32_t n_slots, ts_err
 /* One graph run, every row of it a pass of the slot slots[token]; begins[token] starts a generation there.
  * Arrays are [n_tokens of the run]; begins nullable. */
 int ts_ffn_census_run(ts_ffn_census *c, const ts_run *run, const int32_t *slots, const bool *begins, ts_error *err);
+/* Prompt tokens that are not recorded. After a wait. */
+void ts_ffn_census_prefill(ts_ffn_census *c, uint64_t n);
 int ts_ffn_census_wait(ts_ffn_census *c, ts_error *err);
 /* A warning naming the first non-finite value, when there is one. */
 void ts_ffn_census_warn(const ts_ffn_census *c);

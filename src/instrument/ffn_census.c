@@ -142,6 +142,16 @@ static int count_block(ts_ffn_stats *stats, const ts_rows *rows, int32_t block, 
     return rc == 0 ? TS_OK : stats_failed(rc, err);
 }
 
+/* The ids of the pass just recorded, before it ends. */
+static int trace_token(ts_ffn_census *c, uint32_t slot, bool first, ts_error *err) {
+    int rc = ts_trace_begin(c->trace, slot, first, err);
+    for (uint32_t il = 0; rc == TS_OK && il < (uint32_t)c->n_layer; il++) {
+        const uint8_t *levels = c->width[il] ? ts_ffn_levels(c->dense, slot, il) : NULL;
+        if (levels) rc = ts_trace_block(c->trace, il, levels, c->dense->blocks[il].rank[TS_FFN_N_FIXED + c->trace_share], err);
+    }
+    return rc == TS_OK ? ts_trace_end(c->trace, err) : rc;
+}
+
 static int count_token(ts_ffn_census *c, const struct ts_ffn_job *job, int32_t t, ts_error *err) {
     uint32_t slot = (uint32_t)job->slots[t];
     int rc = TS_OK;
@@ -153,6 +163,7 @@ static int count_token(ts_ffn_census *c, const struct ts_ffn_job *job, int32_t t
         if (c->width[il]) rc = count_block(c->dense, &job->dense[il], il, t, (int32_t)slot, err);
         if (rc == TS_OK && c->shared_width[il]) rc = count_block(c->shared, &job->shared[il], il, t, (int32_t)slot, err);
     }
+    if (rc == TS_OK && c->trace) rc = trace_token(c, slot, job->begins[t], err);
     if (rc != TS_OK) return rc;
     ts_ffn_end_pass(c->dense, slot);
     if (c->shared) ts_ffn_end_pass(c->shared, slot);
@@ -229,6 +240,11 @@ int ts_ffn_census_run(ts_ffn_census *c, const ts_run *run, const int32_t *slots,
     if (!ts_worker_threaded(c->worker) || n > 1) return count_run(job, err);
     rc = detach_rows(c, floats, err);
     return rc == TS_OK ? ts_worker_submit(c->worker, count_run, job, err) : rc;
+}
+
+void ts_ffn_census_prefill(ts_ffn_census *c, uint64_t n) {
+    ts_ffn_note_prefill(c->dense, n);
+    if (c->shared) ts_ffn_note_prefill(c->shared, n);
 }
 
 int ts_ffn_census_wait(ts_ffn_census *c, ts_error *err) { return ts_worker_wait(c->worker, err); }

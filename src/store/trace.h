@@ -16,6 +16,7 @@
 #include "core/error.h"
 
 #define TS_TRACE_MAX_MODEL 64
+#define TS_TRACE_MAX_SLOT 255
 
 typedef struct ts_trace_spec {
     uint32_t n_layers;
@@ -32,7 +33,8 @@ typedef struct ts_trace_at {
 /* The most that n_passes take; UINT64_MAX when that is more than 64 bits can say. Exact for bitsets. */
 uint64_t ts_trace_bytes(const ts_trace_spec *spec, uint64_t n_passes);
 
-/* ---- writing: for each pass begin, block for each traced block in ascending order, end */
+/* ---- writing: for each pass begin, block for each traced block in ascending order, end. Wrong use: TS_ERR_STATE or
+ * TS_ERR_ARG. */
 
 typedef struct ts_trace_writer ts_trace_writer;
 

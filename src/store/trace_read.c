@@ -9,7 +9,7 @@
 #include "store/meta_stream.h"
 #include "store/trace_internal.h"
 
-enum { MAX_LAYERS = 2048, MAX_WIDTH = 1 << 20, MAX_SLOT = 1 << 20 };
+enum { MAX_LAYERS = 2048, MAX_WIDTH = 1 << 20 };
 
 struct ts_trace_reader {
     FILE *file;
@@ -124,7 +124,7 @@ static int read_header(ts_trace_reader *r, ts_error *err) {
         rc = ts_json_parse(b.data, b.length, &v, err);
     if (rc == TS_OK)
         rc = get_header(v, r, err);
-    r->first = (off_t)b.length;
+    r->first = ftello(r->file);
     json_decref(v);
     ts_buf_free(&b);
     if (rc < 0)
@@ -242,7 +242,7 @@ static void get_pass(ts_trace_reader *r, ts_trace_pass *out) {
     if (tag != 'G' && tag != 'P')
         fault(r, "it does not begin as a pass");
     out->first = tag == 'G';
-    out->slot = get_varint(r, MAX_SLOT);
+    out->slot = get_varint(r, TS_TRACE_MAX_SLOT);
     r->n_ids = 0;
     for (uint32_t i = 0; i < t->n_layers && !r->fault; i++) {
         enum ts_trace_encoding e = ts_trace_choose(t->width[i], t->k[i]);

@@ -44,7 +44,7 @@ const char *ts_trace_encoding_name(enum ts_trace_encoding e) {
 }
 
 uint64_t ts_trace_bytes(const ts_trace_spec *spec, uint64_t n_passes) {
-    uint64_t pass = 1 + varint_bytes(255), header;
+    uint64_t pass = 1 + varint_bytes(TS_TRACE_MAX_SLOT), header;
     ts_buf b = {0};
     for (uint32_t i = 0; i < spec->n_layers; i++) {
         enum ts_trace_encoding e = ts_trace_choose(spec->width[i], spec->k[i]);
@@ -216,6 +216,8 @@ int ts_trace_begin(ts_trace_writer *w, uint32_t slot, bool first_of_generation, 
         return ts_fail(err, TS_ERR_STATE, "a pass of the trace has no end");
     if (w->passes == 0 && !first_of_generation)
         return ts_fail(err, TS_ERR_ARG, "the first pass of a trace begins no generation");
+    if (slot > TS_TRACE_MAX_SLOT)
+        return ts_fail(err, TS_ERR_ARG, "sequence %" PRIu32 " of a trace, expected at most %d", slot, TS_TRACE_MAX_SLOT);
     w->open = true;
     w->first = first_of_generation;
     w->next = 0;

@@ -1,0 +1,265 @@
+/* FFN census of a corpus: generation of a prompt list, several sequences side by side, or a text read teacher-forced.
+ * Counts stream into accumulators; a checkpoint between groups or windows makes a killed census go on to the same
+ * bytes. Refuses a text of one token and a trace that would not fit the disk, before it computes. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/buf.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "instrument/census_plan.h"
+#include "instrument/ffn_checkpoint.h"
+#include "instrument/ffn_write.h"
+#include "instrument/group.h"
+#include "store/census.h"
+
+#define CHECKPOINT_SECONDS 5.0
+
+typedef struct census {
+    ts_session *s;
+    const ts_census_options *o;
+    ts_census_plan plan;
+    ts_ffn_census ffn;
+    ts_group group;
+    ts_ffn_progress done;
+    ts_lock *lock;
+    char *checkpoint_path, *trace_path; /* NULL = measure only */
+    ts_census_result *result;
+    double begin, checkpointed;
+    uint64_t tokens_resumed;
+    /* text: the window's arrays, [window] */
+    int32_t *positions, *slots;
+    int8_t *output;
+    bool *begins;
+    size_t run_base;
+} census;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- files beside the result */
+
+static ts_progress progress(const census *c) {
+    return (ts_progress){.prompts_done = c->done.prompts, .prompts_total = c->plan.summary.n_prompts, .tokens_done = c->done.tokens,
+                         .tokens_total = c->plan.n_tokens, .bytes_total = c->plan.trace_bytes, .bytes_done = c->done.trace_bytes,
+                         .seconds = now() - c->begin, .tokens_resumed = c->tokens_resumed};
+}
+
+static char *join(const char *path, const char *suffix) {
+    ts_buf b = {0};
+    ts_buf_printf(&b, "%s%s", path, suffix);
+    return ts_buf_take(&b);
+}
+
+static int open_trace(census *c, ts_error *err) {
+    uint32_t *k = ts_calloc((size_t)c->ffn.n_layer, sizeof(*k));
+    char *partial = join(c->o->output_path, ".part.trace");
+    int rc = k && partial ? TS_OK : ts_fail_nomem(err, "trace", 0);
+    c->ffn.trace_share = c->plan.trace_share;
+    for (int32_t il = 0; k && il < c->ffn.n_layer; il++)
+        k[il] = c->ffn.width[il] ? c->ffn.dense->blocks[il].k[TS_FFN_N_FIXED + c->plan.trace_share] : 0;
+    ts_trace_spec spec = {(uint32_t)c->ffn.n_layer, c->ffn.width, k, c->plan.model_key};
+    ts_trace_at at = {c->done.trace_bytes, c->done.trace_passes, c->done.trace_generations};
+    uint64_t free_bytes = 0;
+    c->plan.trace_bytes = ts_trace_bytes(&spec, c->plan.n_passes);
+    if (rc == TS_OK) rc = ts_file_free_bytes(c->o->output_path, &free_bytes, err);
+    if (rc == TS_OK && c->plan.trace_bytes > at.bytes && c->plan.trace_bytes - at.bytes > free_bytes)
+        rc = ts_fail(err, TS_ERR_IO, "the trace '%s' would take %.1f MiB, %.1f MiB are free there", c->trace_path,
+                     (double)(c->plan.trace_bytes - at.bytes) / 1048576.0, (double)free_bytes / 1048576.0);
+    if (rc == TS_OK) rc = ts_trace_open(partial, &spec, at.bytes ? &at : NULL, &c->ffn.trace, err);
+    free(k);
+    free(partial);
+    return rc;
+}
+
+static int open_output(census *c, ts_error *err) {
+    bool found = false;
+    c->checkpoint_path = join(c->o->output_path, ".part.census");
+    c->trace_path = c->o->trace ? ts_path_with_extension(c->o->output_path, "trace") : NULL;
+    if (!c->checkpoint_path || (c->o->trace && !c->trace_path)) return ts_fail_nomem(err, "output path", 0);
+    int rc = ts_lock_take(c->o->output_path, &c->lock, err);
+    if (rc == TS_OK && c->o->resume)
+        rc = ts_ffn_checkpoint_read(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, &found, err);
+    c->tokens_resumed = c->done.tokens;
+    return rc == TS_OK && c->o->trace ? open_trace(c, err) : rc;
+}
+
+static int checkpoint(census *c, ts_error *err) {
+    if (!c->o->output_path || now() - c->checkpointed < CHECKPOINT_SECONDS) return TS_OK;
+    ts_trace_at at = {0};
+    int rc = ts_ffn_census_wait(&c->ffn, err);
+    if (rc == TS_OK && c->ffn.trace) rc = ts_trace_sync(c->ffn.trace, &at, err);
+    c->done.trace_bytes = at.bytes;
+    c->done.trace_passes = at.passes;
+    c->done.trace_generations = at.generations;
+    if (rc == TS_OK) rc = ts_ffn_checkpoint_write(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, err);
+    c->checkpointed = now();
+    return rc;
+}
+
+static int advance(census *c, ts_error *err) {
+    c->done.batches++;
+    int rc = checkpoint(c, err);
+    ts_progress p = progress(c);
+    if (rc == TS_OK && c->o->on_progress) c->o->on_progress(&p, c->o->user);
+    return rc;
+}
+
+/* ---- generation */
+
+static int on_pass(const ts_run *run, const int32_t *seqs, const bool *first, void *user, ts_error *err) {
+    return ts_ffn_census_run(&((census *)user)->ffn, run, seqs, first, err);
+}
+
+static int run_group(census *c, ts_error *err) {
+    size_t n = c->group.n;
+    uint64_t prefill = 0, ran = c->group.n_run;
+    if (n == 0) return TS_OK;
+    for (size_t i = 0; i < n; i++) prefill += c->group.seqs[i].n - 1;
+    int rc = c->o->no_tap ? TS_OK : ts_ffn_census_wait(&c->ffn, err);
+    if (rc == TS_OK && !c->o->no_tap) ts_ffn_census_prefill(&c->ffn, prefill);
+    if (rc == TS_OK) rc = ts_group_run(&c->group, err);
+    if (rc != TS_OK) return rc;
+    c->done.prompts += n;
+    c->done.tokens += c->group.n_run - ran;
+    return advance(c, err);
+}
+
+static int walk_prompts(census *c, ts_error *err) {
+    ts_corpus_entry e;
+    bool got = true;
+    int rc = ts_group_init(&c->group, c->s, (size_t)c->plan.parallel, err);
+    c->group.n_predict = c->plan.n_predict;
+    c->group.ignore_eos = c->o->ignore_eos;
+    c->group.wanted = c->o->no_tap ? 0 : TS_FFN_SITES;
+    c->group.on_pass = on_pass;
+    c->group.user = c;
+    while (rc == TS_OK && !ts_session_stopped(c->s)) {
+        rc = ts_corpus_next(c->plan.corpus, &e, &got, err);
+        if (rc != TS_OK || !got) break;
+        if ((uint64_t)e.index < c->done.prompts) continue;
+        rc = ts_group_add(&c->group, e.tokens, e.n, err);
+        if (rc == TS_OK && c->group.n == c->group.capacity) rc = run_group(c, err);
+    }
+    return rc == TS_OK && !ts_session_stopped(c->s) ? run_group(c, err) : rc;
+}
+
+/* ---- text */
+
+static int on_window(const ts_run *run, void *user, ts_error *err) {
+    census *c = user;
+    int rc = ts_ffn_census_run(&c->ffn, run, c->slots + c->run_base, c->begins + c->run_base, err);
+    c->run_base += (size_t)ts_run_n_tokens(run);
+    return rc;
+}
+
+/* Tokens [at, at + n) of the text from an empty memory, every one an output so that the last block runs them all. */
+static int run_window(census *c, size_t at, size_t n, ts_error *err) {
+    size_t chunk = c->s->opts.n_ubatch;
+    int rc = TS_OK;
+    ts_session_clear(c->s);
+    c->run_base = 0;
+    for (size_t i = 0; rc == TS_OK && i < n; i += chunk) {
+        ts_decode d = {.tokens = c->plan.text + at + i, .positions = c->positions + i, .output = c->output + i,
+                       .n = n - i < chunk ? n - i : chunk, .wanted = TS_FFN_SITES, .skip_head = true,
+                       .on_run = c->o->no_tap ? NULL : on_window, .user = c};
+        rc = ts_session_decode(c->s, &d, err);
+    }
+    c->done.tokens += n;
+    return rc == TS_OK ? advance(c, err) : rc;
+}
+
+static int walk_text(census *c, ts_error *err) {
+    size_t window = c->plan.window;
+    c->positions = ts_calloc(window, sizeof(*c->positions));
+    c->slots = ts_calloc(window, sizeof(*c->slots));
+    c->output = ts_calloc(window, 1);
+    c->begins = ts_calloc(window, sizeof(*c->begins));
+    if (!c->positions || !c->slots || !c->output || !c->begins) return ts_fail_nomem(err, "window", window * sizeof(int32_t));
+    for (size_t i = 0; i < window; i++) c->positions[i] = (int32_t)i;
+    memset(c->output, 1, window);
+    c->begins[0] = true;
+    int rc = TS_OK;
+    while (rc == TS_OK && c->done.tokens < c->plan.n_text && !ts_session_stopped(c->s)) {
+        size_t left = c->plan.n_text - (size_t)c->done.tokens;
+        rc = run_window(c, (size_t)c->done.tokens, left < window ? left : window, err);
+    }
+    c->done.prompts = rc == TS_OK && c->done.tokens == c->plan.n_text ? 1 : 0;
+    return rc;
+}
+
+/* ---- life */
+
+static int prepare(census *c, ts_error *err) {
+    int rc = ts_census_plan_make(&c->plan, c->s, c->o, err);
+    if (rc == TS_OK && c->o->output_path) rc = ts_census_check_target(c->o->output_path, c->o->overwrite, err);
+    if (rc == TS_OK && !c->o->no_tap) rc = ts_session_want(c->s, TS_FFN_SITES, NULL, err);
+    if (rc == TS_OK) rc = ts_session_start(c->s, err);
+    if (rc == TS_OK && !c->o->no_tap) rc = ts_ffn_census_open(&c->ffn, c->s, (uint32_t)c->plan.parallel, err);
+    if (rc == TS_OK && c->o->output_path) rc = open_output(c, err);
+    ts_progress p = progress(c);
+    if (rc == TS_OK && c->o->on_plan) c->o->on_plan(&p, c->o->user);
+    return rc;
+}
+
+static void remove_partials(census *c) {
+    remove(c->checkpoint_path);
+}
+
+static int conclude(census *c, ts_error *err) {
+    int rc = ts_ffn_census_wait(&c->ffn, err);
+    c->result->decode_passes = c->ffn.dense->decode_passes;
+    c->result->prefill_passes = c->ffn.dense->prefill_passes;
+    c->result->overlap_pairs = c->ffn.dense->overlap_pairs;
+    for (uint32_t il = 0; il < c->ffn.dense->n_blocks; il++) c->result->n_nonfinite += c->ffn.dense->blocks[il].hist.n_nonfinite;
+    if (rc != TS_OK || !c->o->output_path) return rc;
+    if (c->result->decode_passes == 0) return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted before the first pass: nothing counted");
+    ts_ffn_census_warn(&c->ffn);
+    if (c->ffn.trace) {
+        rc = ts_trace_finish(c->ffn.trace, c->trace_path, err);
+        c->ffn.trace = NULL;
+    }
+    if (rc == TS_OK) rc = ts_ffn_write(&c->ffn, c->o->output_path, c->result->partial, c->o->overwrite, err);
+    if (rc == TS_OK) remove_partials(c);
+    return rc;
+}
+
+static void release(census *c) {
+    if (c->ffn.trace) ts_trace_close(c->ffn.trace, NULL);
+    c->ffn.trace = NULL;
+    ts_ffn_census_close(&c->ffn);
+    ts_group_free(&c->group);
+    ts_census_plan_free(&c->plan);
+    ts_lock_release(c->lock);
+    free(c->checkpoint_path);
+    free(c->trace_path);
+    free(c->positions);
+    free(c->slots);
+    free(c->output);
+    free(c->begins);
+}
+
+int ts_census_run(ts_session *s, const ts_census_options *opts, ts_census_result *out, ts_error *err) {
+    ts_census_result unused;
+    census c = {.s = s, .o = opts, .result = out ? out : &unused};
+    memset(c.result, 0, sizeof(*c.result));
+    c.begin = c.checkpointed = now();
+    int rc = ts_options_check(opts, sizeof(*opts), "ts_census_options", err);
+    if (rc == TS_OK) rc = prepare(&c, err);
+    c.begin = c.checkpointed = now();
+    if (rc == TS_OK) rc = opts->text ? walk_text(&c, err) : walk_prompts(&c, err);
+    if (rc == TS_ERR_INTERRUPTED) rc = TS_OK; /* what was counted is written, marked partial */
+    c.result->seconds = now() - c.begin;
+    c.result->partial = rc == TS_OK && ts_session_stopped(s) && c.done.prompts < c.plan.summary.n_prompts;
+    if (rc == TS_OK && !opts->no_tap) rc = conclude(&c, err);
+    c.result->n_prompts = c.done.prompts;
+    c.result->n_tokens = c.done.tokens;
+    c.result->n_skipped_empty = c.plan.summary.n_skipped;
+    release(&c);
+    return rc;
+}
