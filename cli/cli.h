@@ -50,6 +50,7 @@ void cli_json_string(FILE *out, const char *text);
 int cmd_run(int argc, char **argv);
 int cmd_nodes(int argc, char **argv);
 int cmd_capture(int argc, char **argv);
+int cmd_census(int argc, char **argv);
 int cmd_analyze(int argc, char **argv);
 int cmd_merge(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);

@@ -75,7 +75,8 @@ static int open_arm(decode *d, size_t arm, ts_error *err) {
     opts.tap = arm == ASKED ? TS_TAP_ASK : TS_TAP_REDIRECT;
     if ((rc = ts_session_open(&opts, &d->sessions[arm], err)) != 0)
         return rc;
-    if (arm >= REDIRECTED && (rc = ts_session_attach_resid(d->sessions[arm], &resid, err)) != 0)
+    if ((arm == REDIRECTED || arm == ASKED) &&
+        (rc = ts_session_attach_resid(d->sessions[arm], &resid, err)) != 0)
         return rc;
     return ts_session_start(d->sessions[arm], err);
 }

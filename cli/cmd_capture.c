@@ -2,13 +2,11 @@
  * bar and the lines about sizes; the walk itself is the library's. */
 #include "cli.h"
 #include "options.h"
+#include "progress.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-enum { BAR_WIDTH = 24 };
 
 typedef struct capture {
     cli_common common;
@@ -20,9 +18,7 @@ typedef struct capture {
     int format;
 
     uint64_t n_resumed; /* tokens of an earlier process */
-    bool drawing;       /* the bar is wanted */
-    bool drawn;         /* and stands on the line */
-    double drawn_at;    /* seconds */
+    cli_progress bar;
 } capture;
 
 static const char *const format_names[] = {"f32", "safetensors", NULL}; /* enum ts_capture_format */
@@ -96,21 +92,9 @@ static int check(capture *c) {
         return cli_usage("'--resume' and '--overwrite' exclude each other");
     if (!c->format_given && ends_with(c->output, ".safetensors"))
         c->format = TS_CAPTURE_SAFETENSORS;
-    c->drawing = cli_wants_progress(c->progress);
+    c->bar.drawing = cli_wants_progress(c->progress);
     code = cli_keep_input(c->output, "model", c->common.model);
     return code < 0 ? cli_keep_input(c->output, "input", c->input) : code;
-}
-
-/* "1.4 MiB" in one of a few buffers' worth of space. */
-static const char *bytes_text(uint64_t bytes, char buf[32]) {
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-
-    for (; value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
-        value /= 1024;
-    snprintf(buf, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return buf;
 }
 
 static void on_plan(const ts_progress *p, void *user) {
@@ -119,34 +103,12 @@ static void on_plan(const ts_progress *p, void *user) {
 
     c->n_resumed = p->tokens_resumed;
     cli_note("%" PRIu64 " prompts, %" PRIu64 " tokens; '%s' will take %s%s", p->prompts_total,
-             p->tokens_total, c->output, bytes_text(p->bytes_total, size),
+             p->tokens_total, c->output, cli_bytes_text(p->bytes_total, size),
              p->tokens_resumed ? "; resuming" : "");
 }
 
-static double now(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-/* [######......]  50 %   1234 tokens/s, 0:12 left */
 static void on_progress(const ts_progress *p, void *user) {
-    capture *c = user;
-    double done = p->tokens_total ? (double)p->tokens_done / (double)p->tokens_total : 1;
-    double rate = p->seconds > 0 ? (double)(p->tokens_done - p->tokens_resumed) / p->seconds : 0;
-    bool last = p->tokens_done >= p->tokens_total;
-    int filled = (int)(done * BAR_WIDTH);
-    long left = rate > 0 ? (long)((double)(p->tokens_total - p->tokens_done) / rate + 0.5) : 0;
-
-    if (!c->drawing || (!last && now() - c->drawn_at < 0.1))
-        return;
-    c->drawn = true;
-    c->drawn_at = now();
-    fprintf(stderr, "\r[%.*s%.*s] %3d %%  %.0f tokens/s, %ld:%02ld:%02ld left ", filled,
-            "########################", BAR_WIDTH - filled, "........................",
-            (int)(done * 100), rate, left / 3600, left / 60 % 60, left % 60);
-    fflush(stderr);
+    cli_progress_draw(&((capture *)user)->bar, p);
 }
 
 static void report(const capture *c, const ts_capture_result *r) {
@@ -184,8 +146,7 @@ static int capture_corpus(capture *c, ts_session *session) {
     opts.on_progress = on_progress;
     opts.user = c;
     rc = ts_capture_run(session, &opts, &result, &err);
-    if (c->drawn)
-        fputc('\n', stderr);
+    cli_progress_end(&c->bar);
     if (rc != 0)
         return cli_fail_error(&err);
     report(c, &result);

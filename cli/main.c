@@ -16,6 +16,7 @@ static const command commands[] = {
     {"capture", cmd_capture, "residual streams of a list of prompts, into a file"},
     {"analyze", cmd_analyze, "is the FFN sparse: tables and a verdict from census files"},
     {"merge", cmd_merge, "add up census files"},
+    {"census", cmd_census, "FFN activations of a corpus: is there sparsity to exploit?"},
     {"inspect", cmd_inspect, "what a file of ours is, without a model"},
     {"bench", cmd_bench, "what tapping costs, against no tap"},
 };

@@ -12,7 +12,7 @@ static int init_block(ts_analyze_cache *c, const ts_census *census, uint32_t il)
     uint32_t width = census->dense[il].width;
 
     c->bytes_per_neuron[il] =
-        census->down_bytes[il]
+        census->detailed && census->down_bytes[il]
             ? (double)(census->gate_bytes[il] + census->up_bytes[il] + census->down_bytes[il]) / width
             : NAN;
     c->width[il] = width;

@@ -5,9 +5,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/utf8.h"
+
 enum { TEXT_WIDTH = 79, SOURCES_SHOWN = 8 };
 
-enum cell_kind { CELL_COUNT, CELL_PLAIN, CELL_PERCENT, CELL_SHARE, CELL_SMALL, CELL_KIB, CELL_MIB };
+enum cell_kind { CELL_COUNT, CELL_PLAIN, CELL_PERCENT, CELL_SHARE, CELL_RATIO, CELL_SMALL, CELL_KIB, CELL_MIB };
 
 typedef struct cell {
     const char *head;
@@ -19,17 +21,14 @@ static void add_cell(ts_buf *b, enum cell_kind kind, int width, double x) {
     static const struct {
         const char *format;
         double factor;
-    } kinds[] = {{"%*.0f", 1},   {"%*.1f", 1},          {"%*.1f", 100},            {"%*.3f", 1},
-                 {"%*.2e", 1},   {"%*.0f", 1.0 / 1024}, {"%*.2f", 1.0 / (1 << 20)}};
+    } kinds[] = {{"%*.0f", 1}, {"%*.1f", 1},  {"%*.1f", 100},         {"%*.3f", 1},
+                 {"%*.3g", 1}, {"%*.2e", 1}, {"%*.0f", 1.0 / 1024}, {"%*.3f", 1.0 / (1 << 20)}};
 
     if (isnan(x)) {
         ts_buf_printf(b, "%*s", width, "-");
         return;
     }
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
     ts_buf_printf(b, kinds[kind].format, width, x * kinds[kind].factor);
-#pragma GCC diagnostic pop
 }
 
 static void add_row(ts_buf *b, const char *mean_name, const ts_analyze_row *row, const cell *cells, size_t n) {
@@ -53,36 +52,46 @@ static void add_table(ts_buf *b, const ts_analyze_section *s, const char *title,
     add_row(b, mean_name, &s->mean, cells, n);
 }
 
-/* Breaks at spaces; lines after the first are indented. */
+/* Bytes up to the next place to break: a space, but none before a percent sign. */
+static size_t word_length(const char *text) {
+    size_t n = strcspn(text, " ");
+
+    while (text[n] == ' ' && text[n + 1] == '%')
+        n += 1 + strcspn(text + n + 1, " ");
+    return n;
+}
+
+/* Lines after the first are indented. */
 static void add_wrapped(ts_buf *b, const char *first, const char *text) {
     size_t column = strlen(first);
+    bool fresh = true;
 
     ts_buf_text(b, first);
     while (*text) {
-        size_t n = strcspn(text, " ");
+        size_t n = word_length(text);
 
-        if (column + n > TEXT_WIDTH && column > 2) {
+        if (!fresh && column + 1 + n > TEXT_WIDTH) {
             ts_buf_text(b, "\n  ");
             column = 2;
+        } else if (!fresh) {
+            ts_buf_text(b, " ");
+            column++;
         }
         ts_buf_add(b, text, n);
         column += n;
-        text += n;
-        if (*text == ' ' && column + 1 + strcspn(text + 1, " ") <= TEXT_WIDTH) {
-            ts_buf_text(b, " ");
-            column++;
-        } else if (*text == ' ') {
-            ts_buf_text(b, "\n  ");
-            column = 2;
-        }
-        text += *text == ' ';
+        text += n + (text[n] == ' ');
+        fresh = false;
     }
     ts_buf_text(b, "\n");
 }
 
 /* Names come out of files: what a terminal would act on is shown as '?'. */
 static void add_plain(ts_buf *b, const char *text, size_t most) {
-    for (size_t i = 0; text[i] && i < most; i++) {
+    size_t n = strlen(text);
+
+    if (n > most)
+        n = ts_utf8_complete(text, most);
+    for (size_t i = 0; i < n; i++) {
         char c = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
 
         ts_buf_add(b, &c, 1);
@@ -160,9 +169,9 @@ static void add_thresholds(ts_buf *b, const ts_analyze_section *s) {
 
 static void add_quantiles(ts_buf *b, const ts_analyze_section *s) {
     static const cell cells[] = {
-        {"T50", CELL_SMALL, 10, TS_COL_T50}, {"T25/T50", CELL_SHARE, 9, TS_COL_RATIO},
-        {"T40/T50", CELL_SHARE, 9, TS_COL_RATIO + 1}, {"T65/T50", CELL_SHARE, 9, TS_COL_RATIO + 2},
-        {"T90/T50", CELL_SHARE, 9, TS_COL_RATIO + 3}, {"T95/T50", CELL_SHARE, 9, TS_COL_RATIO + 4},
+        {"T50", CELL_SMALL, 10, TS_COL_T50}, {"T25/T50", CELL_RATIO, 9, TS_COL_RATIO},
+        {"T40/T50", CELL_RATIO, 9, TS_COL_RATIO + 1}, {"T65/T50", CELL_RATIO, 9, TS_COL_RATIO + 2},
+        {"T90/T50", CELL_RATIO, 9, TS_COL_RATIO + 3}, {"T95/T50", CELL_RATIO, 9, TS_COL_RATIO + 4},
         {"MAX", CELL_SMALL, 10, TS_COL_MAX}, {"NAN,INF", CELL_COUNT, 9, TS_COL_NONFINITE},
     };
 
@@ -194,9 +203,11 @@ static void add_overlap(ts_buf *b, const ts_analyze_section *s) {
 
 static void add_working_set(ts_buf *b, const ts_analyze_section *s) {
     static const cell cells[] = {
-        {"N95", CELL_COUNT, 9, TS_COL_N95}, {"KIB", CELL_KIB, 11, TS_COL_HOT_BYTES},
-        {"BLOCKS", CELL_COUNT, 9, TS_COL_HOT_DOWN_BLOCKS}, {"OF", CELL_COUNT, 8, TS_COL_DOWN_BLOCKS},
-        {"KIB", CELL_KIB, 11, TS_COL_HOT_BLOCK_BYTES}, {"FFN KIB", CELL_KIB, 11, TS_COL_FFN_BYTES},
+        {"KIB", CELL_KIB, 11, TS_COL_HOT_BYTES},
+        {"BLOCKS", CELL_COUNT, 9, TS_COL_HOT_DOWN_BLOCKS},
+        {"OF", CELL_COUNT, 8, TS_COL_DOWN_BLOCKS},
+        {"KIB", CELL_KIB, 11, TS_COL_HOT_BLOCK_BYTES},
+        {"FFN KIB", CELL_KIB, 11, TS_COL_FFN_BYTES},
     };
     const double *sum = s->mean.value;
 
@@ -260,7 +271,7 @@ static void add_cache(ts_buf *b, const ts_analyze_cache *c) {
                   sum.references ? 100 * (double)sum.compulsory / (double)sum.references : 0.0);
     ts_buf_text(b, "without a cache: ");
     add_cell(b, CELL_MIB, 0, ts_analyze_cache_bytes(c));
-    ts_buf_printf(b, " MiB a token\n%8s%9s%9s%9s%9s%11s%9s%9s\n%8s%9s%27s%29s\n", "CAPACITY", "CHANCE", "LRU", "LFU",
+    ts_buf_printf(b, " MiB a token\n%8s%9s%9s%9s%9s%11s%10s%10s\n%8s%9s%27s%31s\n", "CAPACITY", "CHANCE", "LRU", "LFU",
                   "BELADY", "LRU", "LFU", "BELADY", "% width", "", "hit rate", "MiB a token");
     for (int i = 0; i < TS_N_CAPACITIES; i++) {
         ts_cache_line line = ts_analyze_cache_line(c, -1, i);
@@ -270,7 +281,7 @@ static void add_cache(ts_buf *b, const ts_analyze_cache *c) {
         for (int p = 0; p < TS_CACHE_POLICIES; p++)
             add_cell(b, CELL_SHARE, 9, line.rate[p]);
         for (int p = 0; p < TS_CACHE_POLICIES; p++)
-            add_cell(b, CELL_MIB, p ? 9 : 11, line.bytes[p]);
+            add_cell(b, CELL_MIB, p ? 10 : 11, line.bytes[p]);
         ts_buf_text(b, "\n");
     }
     ts_buf_text(b, "control: with room for every neuron, all but first uses hit\n");

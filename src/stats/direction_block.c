@@ -8,21 +8,50 @@
 
 #include "core/mem.h"
 
-void ts_row_widen(const float *x, const double *centre, int32_t n, double *to) {
-    if (centre)
-        for (int32_t j = 0; j < n; j++)
-            to[j] = (double)x[j] - centre[j];
-    else
-        for (int32_t j = 0; j < n; j++)
-            to[j] = (double)x[j];
+/* Eight values a turn, a count the compiler knows: gcc's -O2 leaves other loops scalar. */
+enum { LANES = 8 };
+
+void ts_row_widen(const float *restrict x, const double *restrict centre, int32_t n, double *restrict to) {
+    static const double zero[LANES];
+    const double *c = centre ? centre : zero;
+    size_t step = centre ? LANES : 0;
+    int32_t j = 0;
+
+    for (; j + LANES <= n; j += LANES, c += step)
+        for (int k = 0; k < LANES; k++)
+            to[j + k] = (double)x[j + k] - c[k];
+    for (int k = 0; j < n; j++, k++)
+        to[j] = (double)x[j] - c[k];
+}
+
+/* to -= x */
+static void row_subtract(const float *restrict x, int32_t n, double *restrict to) {
+    int32_t j = 0;
+
+    for (; j + LANES <= n; j += LANES)
+        for (int k = 0; k < LANES; k++)
+            to[j + k] -= (double)x[j + k];
+    for (; j < n; j++)
+        to[j] -= (double)x[j];
+}
+
+/* to += x */
+static void row_add(const float *restrict x, int32_t n, double *restrict to) {
+    int32_t j = 0;
+
+    for (; j + LANES <= n; j += LANES)
+        for (int k = 0; k < LANES; k++)
+            to[j + k] += (double)x[j + k];
+    for (; j < n; j++)
+        to[j] += (double)x[j];
 }
 
 double ts_row_dot(const float *x, const double *v, int32_t n) {
-    double lane[8] = {0};
+    double lane[LANES] = {0};
     int32_t j = 0;
 
-    for (; j + 8 <= n; j += 8)
-        for (int k = 0; k < 8; k++)
+    for (; j + LANES <= n; j += LANES)
+        for (int k = 0; k < LANES; k++)
             lane[k] += (double)x[j + k] * v[j + k];
     for (; j < n; j++)
         lane[0] += (double)x[j] * v[j];
@@ -35,15 +64,15 @@ static void find_bad(ts_block_rows *r, double *norm) {
         r->bad[set] = -1;
         for (int64_t i = 0; i < r->n[set]; i++) {
             const float *x = r->x[set] + (size_t)i * (size_t)r->width;
-            double lane[8] = {0}, sum = 0;
+            double lane[LANES] = {0}, sum = 0;
             int32_t j = 0;
 
-            for (; j + 8 <= r->width; j += 8)
-                for (int k = 0; k < 8; k++)
+            for (; j + LANES <= r->width; j += LANES)
+                for (int k = 0; k < LANES; k++)
                     lane[k] += (double)x[j + k] * (double)x[j + k];
             for (; j < r->width; j++)
                 sum += (double)x[j] * (double)x[j];
-            for (int k = 0; k < 8; k++)
+            for (int k = 0; k < LANES; k++)
                 sum += lane[k];
             *norm++ = sqrt(sum);
             r->fold[set][i] = isfinite(sum) ? 0 : TS_ROW_DROPPED;
@@ -74,8 +103,7 @@ static void add_up(ts_block_rows *r, const double *norm) {
             r->fold[set][i] = (uint8_t)fold;
             r->count[fold][set]++;
             r->row_norm += *norm;
-            for (int32_t j = 0; j < r->width; j++)
-                sum[j] += (double)x[j];
+            row_add(x, r->width, sum);
         }
     }
 }
@@ -137,12 +165,8 @@ static bool scatter_row(const ts_scatter *s, int set, int64_t i, double *to) {
     if (!ts_row_in(r, set, i, s->out))
         return false;
     ts_row_widen(r->x[set] + at, s->centre[set], r->width, to);
-    if (s->paired) {
-        const float *b = r->x[TS_NEGATIVE] + at;
-
-        for (int32_t j = 0; j < r->width; j++)
-            to[j] -= (double)b[j];
-    }
+    if (s->paired)
+        row_subtract(r->x[TS_NEGATIVE] + at, r->width, to);
     return true;
 }
 

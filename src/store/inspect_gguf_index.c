@@ -124,6 +124,10 @@ static bool wanted(const char *name) {
     return false;
 }
 
+static bool declares_intervention(const char *name) {
+    return strcmp(name, "glp.mode") == 0 || strncmp(name, "dspark.", 7) == 0;
+}
+
 /* A scalar or string into k. */
 static int take_value(walker *w, ts_gguf_key *k, ts_error *err) {
     unsigned char raw[8] = {0};
@@ -158,6 +162,8 @@ static int take_key(walker *w, ts_gguf_index *g, ts_error *err) {
         return rc;
     if (type >= TS_GGUF_TYPE_COUNT)
         return fail_at(w, err, "a key of an unknown type");
+    if (g->intervention[0] == '\0' && declares_intervention(k.name))
+        memcpy(g->intervention, k.name, sizeof g->intervention);
     if (type == TS_GGUF_ARRAY)
         return skip_array(w, err);
     k.type = (enum ts_gguf_type)type;

@@ -47,6 +47,7 @@ typedef struct ts_gguf_index {
     ts_gguf_key
         *keys; /* [n_kept]: scalars under general., controlvector., turbospark., glp., dspark. */
     size_t n_kept;
+    char intervention[96];    /* first key that declares another intervention (glp.mode, dspark.*), of any type; else "" */
     ts_gguf_tensor *tensors; /* [n_tensors] of a control vector, NULL for others */
 } ts_gguf_index;
 

@@ -1,15 +1,21 @@
 /* Packed corpus capture on the real model: 64 prompts of 1 to 700 tokens equal the exact capture row by row, with their
  * positions and token ids; a prompt in chunks of any size gives the snapshot of the whole, and no neighbour's. */
+#include "real_f32.h"
 #include "rows.h"
 
+#include <llama.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TOLERANCE 2e-3 /* relative L2 of a layer's row */
+/* Relative L2 of a layer's row. The file's quantised weights make llama.cpp round activations to 8 bits, which turns any
+ * difference of rounding into one of this size; real_f32.h. */
+#define TOLERANCE 2e-3
+#define TOLERANCE_QUANTISED 6e-2
 #define DISTINCT 0.05  /* rows of two tokens differ by more */
 
-static ts_session *base;
+/* The model of the file, and with f32 weights. */
+static ts_session *quantised, *precise;
 
 static const char *const words[] = {"the",   "river", "house", "stone", "light", "green", "story", "music", "winter", "table", "paper",
                                     "train", "ocean", "night", "bread", "cloud", "field", "horse", "glass", "city",   "voice", "road"};
@@ -28,7 +34,7 @@ static char *make_text(size_t want, unsigned seed) {
 
 /* The prompt list of issue 2, case 4, as text lines; its token ids, as the session makes them, into *ids. */
 static const char *write_prompts(json_t **ids) {
-    static const size_t special[] = {700, 1, 2, 512, 513, 511, 640, 1, 1, 3};
+    static const size_t special[] = {700, 1, 2, 513, 1, 1, 3, 180, 90, 300};
     ts_error err = {0};
     const char *path = e2e_path("prompts.txt");
     FILE *f = fopen(path, "w");
@@ -37,10 +43,10 @@ static const char *write_prompts(json_t **ids) {
     size_t total = 0, shortest = SIZE_MAX, longest = 0;
     for (size_t i = 0; i < 64; i++) {
         size_t at = (i * 37) % 64, n; /* the special ones among the others */
-        char *text = make_text(at < 10 ? special[at] : 4 + (at * at * 7) % 190, (unsigned)i + 1);
+        char *text = make_text(at < 10 ? special[at] : 2 + (at * at * 7) % 40, (unsigned)i + 1);
         int32_t *tokens;
         fprintf(f, "%s\n", text);
-        e2e_ok(ts_session_tokenize(base, text, strlen(text), 0, &tokens, &n, &err), &err);
+        e2e_ok(ts_session_tokenize(quantised, text, strlen(text), 0, &tokens, &n, &err), &err);
         json_t *list = json_array();
         for (size_t k = 0; k < n; k++) json_array_append_new(list, json_integer(tokens[k]));
         json_array_append_new(*ids, list);
@@ -57,18 +63,17 @@ static const char *write_prompts(json_t **ids) {
     return path;
 }
 
-static ts_session_options options(uint32_t n_ubatch) {
+static ts_session_options options(const ts_session *of, uint32_t n_ubatch) {
     ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
-    so.share = base;
+    so.share = of;
     so.n_ubatch = n_ubatch;
     return so;
 }
 
-static void test_packed_is_exact(void **state) {
-    (void)state;
+static void packed_is_exact(const ts_session *of, double tolerance) {
     json_t *ids;
     const char *input = write_prompts(&ids);
-    ts_session_options so = options(512);
+    ts_session_options so = options(of, 512);
     rows packed, exact;
     rows_make(&so, input, false, "packed.json", &packed);
     rows_make(&so, input, true, "exact.json", &exact);
@@ -76,20 +81,30 @@ static void test_packed_is_exact(void **state) {
     rows_check_meta(e2e_path("exact.json"), &exact, ids);
     double worst = rows_worst(&packed, &exact);
     print_message("  worst error of a row: %.2e\n", worst);
-    assert_true(worst <= TOLERANCE);
+    assert_true(worst <= tolerance);
     for (int64_t i = 1; i < packed.shape.n_snapshots; i++) /* the measure tells rows apart */
         if (packed.positions[i] != packed.positions[i - 1])
-            assert_true(rows_error(rows_at(&packed, i, 20), rows_at(&exact, i - 1, 20), packed.shape.n_hidden) > DISTINCT);
+            assert_true(rows_error(rows_at(&packed, i, 20), rows_at(&exact, i - 1, 20), packed.shape.n_hidden) > 4 * tolerance);
     rows_free(&packed);
     rows_free(&exact);
     json_decref(ids);
 }
 
+static void test_packed_is_exact(void **state) {
+    (void)state;
+    packed_is_exact(precise, TOLERANCE);
+}
+
+static void test_packed_quantised(void **state) {
+    (void)state;
+    packed_is_exact(quantised, TOLERANCE_QUANTISED);
+}
+
 /* ---- chunked prefill */
 
-static void snapshot(uint32_t n_ubatch, const int32_t *tokens, size_t n, rows *out) {
+static void snapshot(const ts_session *of, uint32_t n_ubatch, const int32_t *tokens, size_t n, rows *out) {
     ts_error err = {0};
-    ts_session_options so = options(n_ubatch);
+    ts_session_options so = options(of, n_ubatch);
     so.n_ctx = 256;
     ts_session *s = e2e_open(&so);
     ts_resid_options ro = TS_OPTIONS_INIT(ts_resid_options);
@@ -116,8 +131,7 @@ static double nearest(const rows *a, const rows *b) {
 }
 
 /* One token at a time is sequential; chunks of 7 and 32 end inside the prompt, 512 holds it. */
-static void test_chunked_is_sequential(void **state) {
-    (void)state;
+static void chunked_is_sequential(const ts_session *of, double tolerance) {
     static const uint32_t sizes[] = {7, 32, 512};
     static const char text[] =
         "On the night of the great storm the keeper counted seventeen ships before the glass went dark, and in the morning, when "
@@ -128,16 +142,16 @@ static void test_chunked_is_sequential(void **state) {
     int32_t *tokens;
     size_t n;
     rows sequential, before;
-    e2e_ok(ts_session_tokenize(base, text, strlen(text), 0, &tokens, &n, &err), &err);
+    e2e_ok(ts_session_tokenize(quantised, text, strlen(text), 0, &tokens, &n, &err), &err);
     assert_in_range(n, 80, 100);
-    snapshot(1, tokens, n, &sequential);
-    snapshot(1, tokens, n - 1, &before);
+    snapshot(of, 1, tokens, n, &sequential);
+    snapshot(of, 1, tokens, n - 1, &before);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         rows chunked;
-        snapshot(sizes[i], tokens, n, &chunked);
+        snapshot(of, sizes[i], tokens, n, &chunked);
         double error = rows_worst(&chunked, &sequential), neighbour = nearest(&chunked, &before);
         print_message("  -ub %u: %.2e from sequential, %.2f from the token before\n", sizes[i], error, neighbour);
-        assert_true(error <= TOLERANCE);
+        assert_true(error <= tolerance);
         assert_true(neighbour > DISTINCT); /* so that a row's offset by one would be seen, in every block */
         rows_free(&chunked);
     }
@@ -146,21 +160,42 @@ static void test_chunked_is_sequential(void **state) {
     ts_free(tokens);
 }
 
-int main(void) {
-    if (!e2e_model_path()) return E2E_SKIP;
+static void test_chunked_is_sequential(void **state) {
+    (void)state;
+    chunked_is_sequential(precise, TOLERANCE);
+}
+
+static void test_chunked_quantised(void **state) {
+    (void)state;
+    chunked_is_sequential(quantised, TOLERANCE_QUANTISED);
+}
+
+static int open_models(void **state) {
+    (void)state;
+    ts_error err = {0};
     ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
     so.model_path = e2e_model_path();
-    ts_error err = {0};
-    if (ts_session_open(&so, &base, &err) != TS_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        return 1;
-    }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_packed_is_exact),
-        cmocka_unit_test(test_chunked_is_sequential),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    ts_session_close(base);
+    if (ts_session_open(&so, &quantised, &err) != TS_OK) return -1;
+    so.model_path = NULL;
+    so.model = real_f32_model(e2e_model_path());
+    return so.model && ts_session_open(&so, &precise, &err) == TS_OK ? 0 : -1;
+}
+
+static int close_models(void **state) {
+    (void)state;
+    ts_session_close(quantised);
+    ts_session_close(precise);
     e2e_remove_tmp();
-    return failed;
+    return 0;
+}
+
+int main(void) {
+    if (!e2e_model_path()) return E2E_SKIP;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chunked_is_sequential),
+        cmocka_unit_test(test_chunked_quantised),
+        cmocka_unit_test(test_packed_is_exact),
+        cmocka_unit_test(test_packed_quantised),
+    };
+    return cmocka_run_group_tests(tests, open_models, close_models);
 }

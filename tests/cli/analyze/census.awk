@@ -1,6 +1,6 @@
 # Writes an FFN census as the runtime this replaces does (no .meta, no .detail), with counts that add up.
 #   awk -v blocks=3 -v width=640 -v passes=11 -v hot=32 -v recurs=0.75 [-v shift=0] -f census.awk
-# In each pass the hot neurons (every fourth, from `shift`) are 1.5, the others 2^-11; block 1 has no FFN.
+# In each pass the hot neurons (evenly spaced, from `shift`) are 1.5, the others 2^-11; block 1 has no FFN.
 # `recurs`: the share of each top-K set that the next pass has too.
 function row(il) { return il == 1 ? 0 : width }
 function rust(x,  e) { # 1.50000e0
@@ -26,7 +26,7 @@ function rows(what,  il, text) {
     return "[" text "]"
 }
 BEGIN {
-    for (i = 0; i < hot; i++) is_hot[(i * 4 + shift) % width] = 1
+    for (i = 0; i < hot; i++) is_hot[(i * int(width / hot) + shift) % width] = 1
     for (i = 0; i < 4; i++) k[i] = 512 * 2 ^ i < width ? 512 * 2 ^ i : width
     printf "{\"num_layers\":%d,\"inter\":%d,\"decode_passes\":%d,\"prefill_passes\":7,\"bucket_exp_offset\":33,", blocks, width, passes
     printf "\"overlap_ks\":[%d, %d, %d, %d],\"overlap_pairs\":%d,", k[0], k[1], k[2], k[3], passes - 1
