@@ -59,6 +59,10 @@ int bench_run(bench_plan *plan, ts_error *err) {
             settle();
             rc = plan->run(arm, plan->user, r < 0 ? &warm_up : &plan->arms[arm].tokens_per_s[r],
                            err);
+            if (*cli_stop_flag()) { /* an arm may have ended early and well */
+                snprintf(err->message, sizeof(err->message), "interrupted");
+                rc = err->code = TS_ERR_INTERRUPTED;
+            }
         }
     }
     if (plan->drawing)

@@ -57,7 +57,8 @@ static int make_folder(corpus *c) {
 }
 
 static void remove_folder(const corpus *c) {
-    static const char *const ends[] = {"json", "f32", "meta", "json.lock"};
+    static const char *const ends[] = {
+        "json", "f32", "meta", "json.part", "json.part.gen", "json.part.state", "json.lock"};
     char path[4300];
 
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {

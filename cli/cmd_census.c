@@ -4,9 +4,11 @@
 #include "options.h"
 #include "progress.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_LEVELS = 64 };
 
@@ -20,6 +22,8 @@ typedef struct census {
     uint64_t n_resumed;
     double percents[MAX_LEVELS], below[MAX_LEVELS];
     size_t n_percents, n_below;
+    FILE *json_file;
+    char json_part[4096];
 } census;
 
 static int parse(census *c, int argc, char **argv) {
@@ -106,9 +110,10 @@ static int check_zeroing(census *c) {
     if (!c->zero && !c->zero_below)
         return c->json ? cli_usage("'--json' needs '--zero' or '--zero-below'") : -1;
     if (!c->text)
-        return cli_usage("'--zero' needs a text: '--text FILE'");
-    if (c->output || c->trace || c->resume)
-        return cli_usage("'--zero' measures: it takes no '-o', '--trace' or '--resume'");
+        return cli_usage("'%s' needs a text: '--text FILE'", c->zero ? "--zero" : "--zero-below");
+    if (c->output || c->trace || c->resume || c->overwrite)
+        return cli_usage("'%s' measures: it takes no '-o', '--trace', '--resume' or '--overwrite'",
+                         c->zero ? "--zero" : "--zero-below");
     int code = parse_levels("--zero", c->zero, 100, c->percents, &c->n_percents);
     return code < 0 ? parse_levels("--zero-below", c->zero_below, 1e30, c->below, &c->n_below) : code;
 }
@@ -134,8 +139,14 @@ static int check(census *c) {
     if (c->percent_given && !c->trace)
         return cli_usage("'--trace-percent' needs '--trace'");
     c->bar.drawing = cli_wants_progress(c->progress);
-    code = cli_keep_input(c->output, "model", c->common.model);
-    return code < 0 ? cli_keep_input(c->output, "input", c->input ? c->input : c->text) : code;
+    for (int i = 0; code < 0 && i < 2; i++) {
+        const char *path = i ? c->json : c->output;
+
+        code = cli_keep_input(path, "model", c->common.model);
+        if (code < 0)
+            code = cli_keep_input(path, "input", c->input ? c->input : c->text);
+    }
+    return code;
 }
 
 static void on_plan(const ts_progress *p, void *user) {
@@ -185,7 +196,7 @@ static int count(census *c, ts_session *session) {
              r.seconds > 0 ? (double)(r.n_tokens - c->n_resumed) / r.seconds : 0);
     if (r.n_skipped_empty)
         cli_note("%" PRIu64 " empty lines skipped", r.n_skipped_empty);
-    cli_note("wrote '%s'%s", c->output, r.partial ? ", marked partial" : "");
+    cli_note("wrote '%s'", c->output);
     return CLI_DONE;
 }
 
@@ -213,11 +224,31 @@ static void print_table(const ts_zero_row *rows, size_t n) {
     }
 }
 
-static int write_json(const char *path, const ts_zero_row *rows, size_t n) {
-    FILE *f = fopen(path, "w");
+/* Opened before anything is computed, under a name of its own until it is whole. */
+static int json_open(census *c) {
+    errno = ENAMETOOLONG;
+    if (snprintf(c->json_part, sizeof(c->json_part), "%s.part", c->json) >= (int)sizeof(c->json_part) ||
+        !(c->json_file = fopen(c->json_part, "w")))
+        return cli_fail("cannot write '%s': %s", c->json, strerror(errno));
+    return -1;
+}
+
+/* `code`: how the work ended; only a whole table takes its name. */
+static int json_close(census *c, int code) {
+    FILE *f = c->json_file;
 
     if (!f)
-        return cli_fail("cannot write '%s'", path);
+        return code;
+    bool bad = fflush(f) != 0 || ferror(f) || fsync(fileno(f)) != 0;
+    if (code == CLI_DONE && (bad || rename(c->json_part, c->json) != 0))
+        code = cli_fail("cannot write '%s': %s", c->json, strerror(errno));
+    fclose(f);
+    if (code != CLI_DONE)
+        unlink(c->json_part);
+    return code;
+}
+
+static void write_json(FILE *f, const ts_zero_row *rows, size_t n) {
     fprintf(f, "[\n");
     for (size_t i = 0; i < n; i++)
         fprintf(f,
@@ -227,7 +258,6 @@ static int write_json(const char *path, const ts_zero_row *rows, size_t n) {
                 rows[i].perplexity_base, rows[i].kl_mean, rows[i].kl_max, rows[i].top1,
                 rows[i].identical ? "true" : "false", rows[i].n_scored, i + 1 < n ? "," : "");
     fprintf(f, "]\n");
-    return fclose(f) == 0 ? CLI_DONE : cli_fail("cannot write '%s'", path);
 }
 
 static int zero(census *c, ts_session *session) {
@@ -248,7 +278,9 @@ static int zero(census *c, ts_session *session) {
         return cli_fail_error(&err);
     cli_note("perplexity of the untouched model: %.4f over %" PRIu64 " tokens", rows[0].perplexity_base, rows[0].n_scored);
     print_table(rows, c->n_percents + c->n_below);
-    return c->json ? write_json(c->json, rows, c->n_percents + c->n_below) : CLI_DONE;
+    if (c->json_file)
+        write_json(c->json_file, rows, c->n_percents + c->n_below);
+    return CLI_DONE;
 }
 
 int cmd_census(int argc, char **argv) {
@@ -263,9 +295,11 @@ int cmd_census(int argc, char **argv) {
     if (code >= 0)
         return code;
     cli_session_options(&c.common, &opts);
-    if (ts_session_open(&opts, &session, &err) != 0)
-        return cli_fail_error(&err);
-    code = c.zero || c.zero_below ? zero(&c, session) : count(&c, session);
+    code = c.json ? json_open(&c) : -1;
+    if (code < 0 && ts_session_open(&opts, &session, &err) != 0)
+        code = cli_fail_error(&err);
+    if (code < 0)
+        code = c.zero || c.zero_below ? zero(&c, session) : count(&c, session);
     ts_session_close(session);
-    return code;
+    return json_close(&c, code);
 }

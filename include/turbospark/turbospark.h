@@ -306,6 +306,46 @@ TS_API int ts_session_attach_env(ts_session *s, ts_error *err);
  * makes prefill passes headful and so would move the snapshot. */
 TS_API bool ts_resid_allows_speculation(bool mtp_open, bool headless_drafter, ts_error *err);
 
+/* ---------------------------------------------------------------- steering */
+
+enum ts_steering_mode {
+    TS_STEERING_DECLARED = 0, /* what the file declares (turbospark.mode); an undeclared file is TS_ERR_ARG */
+    TS_STEERING_ABLATE,       /* x - s c u */
+    TS_STEERING_ADD,          /* x + s d */
+    TS_STEERING_CLAMP,        /* x + s (target - c) u */
+    TS_STEERING_RENORM,       /* ablate, then back to |x| */
+};
+
+enum ts_steering_from {
+    TS_STEERING_ALL = 0,
+    TS_STEERING_PROMPT, /* the prompt's tokens, its last included */
+    TS_STEERING_DECODE, /* tokens after the prompt: the first steered position is the first generated token */
+};
+
+/* With d a block's stored direction, u = d/|d|, c = u.x, s the scale. Scale 0 is the identity to the bit. */
+typedef struct ts_steering_options {
+    size_t size;
+    const char *path;          /* control-vector GGUF */
+    enum ts_steering_mode mode;
+    double scale;              /* as it is: 0 means off */
+    double target;             /* clamp only */
+    double gate;               /* edits only rows with |c| >= gate */
+    const ts_range *blocks;    /* NULL = every block the file has */
+    enum ts_steering_from from;
+} ts_steering_options;
+
+/* Steers every later generation of the session at the residual site: one edit a row, before anything reads it and before
+ * a capture of the same block. Repeatable; edits apply in the order attached. Before ts_session_start. Errors:
+ * TS_ERR_FORMAT a damaged file, TS_ERR_ARG numbers out of range or no block left, TS_ERR_MODEL another width or model;
+ * at start TS_ERR_UNSUPPORTED where a block has no site. */
+TS_API int ts_session_attach_steering(ts_session *s, const ts_steering_options *opts, ts_error *err);
+
+/* Writes c of every row and steered block as JSON Lines: {"file", "block", "position", "token", "c", "edited"}. */
+TS_API int ts_session_trace_steering(ts_session *s, const char *path, ts_error *err);
+
+/* One line on what is in force: mode, scale, blocks covered of how many; caller frees. NULL text when nothing steers. */
+TS_API int ts_session_steering_summary(const ts_session *s, char **text, ts_error *err);
+
 /* ---------------------------------------------------------------- corpus capture */
 
 enum ts_capture_format { TS_CAPTURE_F32 = 0, TS_CAPTURE_SAFETENSORS = 1 };

@@ -24,6 +24,7 @@ typedef struct ts_provenance {
     uint32_t n_ctx, n_batch, n_ubatch, n_seq_max;
     bool swa_full, kv_unified, adds_bos;
     char chat_template[128];   /* "" when none was applied */
+    char steering[512];        /* what was edited while this was made, "" = nothing */
 } ts_provenance;
 
 #endif

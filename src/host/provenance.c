@@ -59,6 +59,7 @@ int ts_session_provenance(const ts_session *s, ts_provenance *out, ts_error *err
     out->kv_unified = s->unified;
     out->adds_bos = info.adds_bos;
     memcpy(out->chat_template, s->chat_template, sizeof(out->chat_template));
+    memcpy(out->steering, s->steering, sizeof(out->steering));
     return copy_shards(s->model, out, err);
 }
 

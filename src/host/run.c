@@ -135,6 +135,12 @@ int32_t ts_run_seq_id(const ts_run *run, int32_t token) {
     return e->n && e->seq_ids ? e->seq_ids[e->cursor + (size_t)token] : 0;
 }
 
+int32_t ts_run_position(const ts_run *run, int32_t token) {
+    const ts_expect *e = &run->tap->expect;
+    if (e->n) return e->positions[e->cursor + (size_t)token];
+    return run->has_positions ? run->positions[token] : -1;
+}
+
 const int32_t *ts_run_row_tokens(const ts_run *run, int64_t rows) {
     if (rows == run->n_tokens) return run->identity;
     return run->has_out_ids && rows == run->n_out ? run->out_ids : NULL;

@@ -246,7 +246,7 @@ int ts_session_decode(ts_session *s, const ts_decode *d, ts_error *err) {
         s->tap->user = d->user;
         s->tap->wanted = d->on_run ? d->wanted : 0;
         s->tap->skip_head = d->skip_head && *s->tap->head;
-        s->tap->edit = d->edit ? *d->edit : (ts_edit){0};
+        s->tap->edit = d->edit ? *d->edit : s->edit;
         ts_tap_begin(s->tap, &expect);
     }
     ts_engine_error_reset();

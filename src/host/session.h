@@ -24,9 +24,11 @@ struct ts_session {
     ts_tap *tap;             /* NULL when nothing is attached: no callback at all */
     ts_attached attached[TS_MAX_INSTRUMENTS];
     size_t n_attached;
+    ts_edit edit;            /* applied in every decode that brings none of its own */
     unsigned extra_sites;    /* wanted by a corpus command rather than an instrument */
     ts_range blocks;
     bool started, unified, warned_bos;
+    char steering[512];      /* what is edited in every decode, "" = nothing */
     char chat_template[128]; /* what ts_session_chat last applied */
     bool finished;
     /* the pass at hand, for the instruments */

@@ -104,8 +104,9 @@ static bool redirect(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t) {
 
 static bool edits(const ts_tap *tap, const ts_slot *slot) {
     const ts_site *site = &slot->site.pub;
-    return tap->edit.fn && ((tap->edit.kinds >> site->kind) & 1u) && site->block >= tap->edit.blocks.first &&
-           site->block <= tap->edit.blocks.last;
+    const ts_edit *e = &tap->edit;
+    return e->fn && ((e->kinds >> site->kind) & 1u) && site->block >= e->blocks.first && site->block <= e->blocks.last &&
+           (!e->mask || e->mask[site->block]);
 }
 
 /* True when the range must end here so that the rows can be copied or edited. */

@@ -53,6 +53,7 @@ typedef struct ts_edit {
     void *user;
     unsigned kinds;
     ts_range blocks;
+    const bool *mask; /* [block], nullable: only these of the range */
 } ts_edit;
 
 typedef struct ts_tap {
@@ -101,6 +102,8 @@ ts_slot *ts_tap_slot(const ts_tap *tap, enum ts_site_kind kind, int32_t block);
 const int32_t *ts_run_row_tokens(const struct ts_run *run, int64_t rows);
 /* Sequence id of a token of the run, 0 when none were given. */
 int32_t ts_run_seq_id(const struct ts_run *run, int32_t token);
+/* Its position in its sequence, -1 when unknown. Known before the run ends where the session sent the tokens. */
+int32_t ts_run_position(const struct ts_run *run, int32_t token);
 /* Rows of a slot in the run at hand as contiguous host memory: straight from the arena, or staged. */
 int ts_slot_rows(ts_tap *tap, ts_slot *slot, const void **data, ts_error *err);
 /* The public rows of the table; caller frees. */

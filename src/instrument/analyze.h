@@ -54,7 +54,7 @@ typedef struct ts_analyze_section {
     bool fine;        /* the finer histogram was there */
     ts_analyze_row *rows; /* [n] blocks with such an FFN */
     size_t n;
-    ts_analyze_row mean; /* over blocks; of byte counts the sum */
+    ts_analyze_row mean; /* over blocks; of bytes and counts the sum, of maxima and errors the largest */
 } ts_analyze_section;
 
 /* `blocks` [c->n_layers] is c->dense or c->shared; weights belong to the dense FFNs. *out is empty (n 0) when no block

@@ -125,20 +125,33 @@ static bool is_sum(int column) {
     return column >= TS_COL_HOT_BYTES || column == TS_COL_NONFINITE;
 }
 
+static bool is_largest(int column) {
+    return column == TS_COL_MAX || column == TS_COL_ELEMENTS_ERROR || column == TS_COL_MASS_ERROR;
+}
+
 /* Over the blocks that have the figure. */
+static double mean_of(const ts_analyze_section *s, int column) {
+    double sum = 0, largest = 0;
+    size_t n = 0;
+
+    for (size_t j = 0; j < s->n; j++) {
+        double x = s->rows[j].value[column];
+
+        if (isnan(x))
+            continue;
+        sum += x;
+        largest = fmax(largest, x);
+        n++;
+    }
+    if (n == 0)
+        return NAN;
+    return is_largest(column) ? largest : is_sum(column) ? sum : sum / (double)n;
+}
+
 static void fill_mean(ts_analyze_section *s) {
     s->mean.block = -1;
-    for (int i = 0; i < TS_N_COLUMNS; i++) {
-        double sum = 0;
-        size_t n = 0;
-
-        for (size_t j = 0; j < s->n; j++)
-            if (!isnan(s->rows[j].value[i])) {
-                sum += s->rows[j].value[i];
-                n++;
-            }
-        s->mean.value[i] = n ? sum / (is_sum(i) ? 1.0 : (double)n) : NAN;
-    }
+    for (int i = 0; i < TS_N_COLUMNS; i++)
+        s->mean.value[i] = mean_of(s, i);
 }
 
 int ts_analyze_section_make(const ts_census *c, const ts_census_block *blocks, const char *name,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/buf.h"
 #include "core/file.h"
@@ -13,9 +14,14 @@
 #include "instrument/ffn_checkpoint.h"
 #include "instrument/ffn_write.h"
 #include "instrument/group.h"
+#include "instrument/provenance.h"
 #include "store/census.h"
+#include "store/fingerprint.h"
+#include "store/meta.h"
 
-#define CHECKPOINT_SECONDS 5.0
+/* At most every second, and so that they cost at most a hundredth of the time. */
+#define CHECKPOINT_SECONDS 1.0
+#define CHECKPOINT_SHARE 100.0
 
 typedef struct census {
     ts_session *s;
@@ -25,9 +31,11 @@ typedef struct census {
     ts_group group;
     ts_ffn_progress done;
     ts_lock *lock;
-    char *checkpoint_path, *trace_path; /* NULL = measure only */
+    char *checkpoint_path, *trace_path, *trace_part; /* NULL = measure only */
+    ts_provenance prov; /* empty without output */
+    bool replace;       /* files that exist may be replaced: told so, or they are an unfinished census' */
     ts_census_result *result;
-    double begin, checkpointed;
+    double begin, checkpointed, checkpoint_cost;
     uint64_t tokens_resumed;
     /* text: the window's arrays, [window] */
     int32_t *positions, *slots;
@@ -56,41 +64,94 @@ static char *join(const char *path, const char *suffix) {
     return ts_buf_take(&b);
 }
 
-static int open_trace(census *c, ts_error *err) {
-    uint32_t *k = ts_calloc((size_t)c->ffn.n_layer, sizeof(*k));
-    char *partial = join(c->o->output_path, ".part.trace");
-    int rc = k && partial ? TS_OK : ts_fail_nomem(err, "trace", 0);
+static bool exists(const char *path) { return access(path, F_OK) == 0; }
+
+/* Before anything is computed: may the files stand there. */
+static int check_output(census *c, ts_error *err) {
+    const char *path = c->o->output_path;
+    c->checkpoint_path = join(path, ".part.census");
+    c->trace_part = join(path, ".part.trace");
+    c->trace_path = ts_path_with_extension(path, "trace");
+    if (!c->checkpoint_path || !c->trace_part || !c->trace_path) return ts_fail_nomem(err, "output path", 0);
+    c->replace = c->o->overwrite || (c->o->resume && exists(c->checkpoint_path));
+    int rc = ts_census_check_target(path, c->replace, err);
+    if (rc != TS_OK || !c->o->trace) return rc;
+    if (strcmp(path, c->trace_path) == 0 || ts_file_same(path, c->trace_path))
+        return ts_fail(err, TS_ERR_ARG, "'%s' would be both census and trace; name the census .json", path);
+    if (!c->replace && exists(c->trace_path))
+        return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", c->trace_path);
+    return ts_file_check_target(c->trace_path, err);
+}
+
+/* A resumed census must be of the same model, engine and settings: their facts join the plan. */
+static int hash_model(census *c, ts_error *err) {
+    ts_buf b = {0};
+    int rc = ts_provenance_complete(c->s, &c->prov, err);
+    if (rc != TS_OK) return rc;
+    ts_buf_text(&b, c->plan.hash);
+    ts_meta_provenance(&b, &c->prov);
+    if (b.failed) rc = ts_fail_nomem(err, "plan", 0);
+    else ts_fingerprint_bytes(b.data, b.length, c->plan.hash);
+    ts_buf_free(&b);
+    return rc;
+}
+
+/* The k of each block; refuses a trace that would not fit the disk. */
+static int plan_trace(census *c, ts_trace_spec *spec, uint32_t *k, ts_error *err) {
+    uint64_t free_bytes = 0, have = c->done.trace_bytes;
     c->ffn.trace_share = c->plan.trace_share;
-    for (int32_t il = 0; k && il < c->ffn.n_layer; il++)
+    for (int32_t il = 0; il < c->ffn.n_layer; il++)
         k[il] = c->ffn.width[il] ? c->ffn.dense->blocks[il].k[TS_FFN_N_FIXED + c->plan.trace_share] : 0;
-    ts_trace_spec spec = {(uint32_t)c->ffn.n_layer, c->ffn.width, k, c->plan.model_key};
-    ts_trace_at at = {c->done.trace_bytes, c->done.trace_passes, c->done.trace_generations};
-    uint64_t free_bytes = 0;
-    c->plan.trace_bytes = ts_trace_bytes(&spec, c->plan.n_passes);
-    if (rc == TS_OK) rc = ts_file_free_bytes(c->o->output_path, &free_bytes, err);
-    if (rc == TS_OK && c->plan.trace_bytes > at.bytes && c->plan.trace_bytes - at.bytes > free_bytes)
+    c->plan.trace_bytes = ts_trace_bytes(spec, c->plan.n_passes);
+    int rc = ts_file_free_bytes(c->o->output_path, &free_bytes, err);
+    if (rc == TS_OK && c->plan.trace_bytes > have && c->plan.trace_bytes - have > free_bytes)
         rc = ts_fail(err, TS_ERR_IO, "the trace '%s' would take %.1f MiB, %.1f MiB are free there", c->trace_path,
-                     (double)(c->plan.trace_bytes - at.bytes) / 1048576.0, (double)free_bytes / 1048576.0);
-    if (rc == TS_OK) rc = ts_trace_open(partial, &spec, at.bytes ? &at : NULL, &c->ffn.trace, err);
-    free(k);
-    free(partial);
+                     (double)(c->plan.trace_bytes - have) / 1048576.0, (double)free_bytes / 1048576.0);
+    return rc;
+}
+
+/* A fresh census first replaces whatever checkpoint an earlier one left, so that no resume takes up that one's. */
+static int begin_files(census *c, const ts_trace_spec *spec, ts_error *err) {
+    ts_trace_at at = {c->done.trace_bytes, c->done.trace_passes, c->done.trace_generations};
+    int rc = TS_OK;
+    if (c->done.batches == 0)
+        rc = ts_ffn_checkpoint_write(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, err);
+    if (rc != TS_OK || !c->o->trace) return rc;
+    return ts_trace_open(c->trace_part, spec, at.bytes ? &at : NULL, &c->ffn.trace, err);
+}
+
+/* Goes on where the checkpoint says. Without its trace (killed just before the end) it is worth nothing: from the
+ * start again. */
+static int resume(census *c, ts_error *err) {
+    bool found = false;
+    int rc = ts_ffn_checkpoint_read(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, &found, err);
+    if (rc == TS_OK && c->o->trace && c->done.trace_bytes && !exists(c->trace_part)) {
+        ts_ffn_census_close(&c->ffn);
+        memset(&c->done, 0, sizeof(c->done));
+        rc = ts_ffn_census_open(&c->ffn, c->s, (uint32_t)c->plan.parallel, err);
+    }
+    c->tokens_resumed = c->done.tokens;
     return rc;
 }
 
 static int open_output(census *c, ts_error *err) {
-    bool found = false;
-    c->checkpoint_path = join(c->o->output_path, ".part.census");
-    c->trace_path = c->o->trace ? ts_path_with_extension(c->o->output_path, "trace") : NULL;
-    if (!c->checkpoint_path || (c->o->trace && !c->trace_path)) return ts_fail_nomem(err, "output path", 0);
-    int rc = ts_lock_take(c->o->output_path, &c->lock, err);
-    if (rc == TS_OK && c->o->resume)
-        rc = ts_ffn_checkpoint_read(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, &found, err);
-    c->tokens_resumed = c->done.tokens;
-    return rc == TS_OK && c->o->trace ? open_trace(c, err) : rc;
+    char model[33];
+    uint32_t *k = ts_calloc((size_t)c->ffn.n_layer, sizeof(*k));
+    int rc = k ? hash_model(c, err) : ts_fail_nomem(err, "trace", 0);
+    if (rc == TS_OK) rc = ts_lock_take(c->o->output_path, &c->lock, err);
+    if (rc == TS_OK && c->o->resume) rc = resume(c, err);
+    if (rc == TS_OK) ts_meta_model_hash(&c->prov, model);
+    ts_trace_spec spec = {(uint32_t)c->ffn.n_layer, c->ffn.width, k, model};
+    if (rc == TS_OK && c->o->trace) rc = plan_trace(c, &spec, k, err);
+    if (rc == TS_OK) rc = begin_files(c, &spec, err);
+    free(k);
+    return rc;
 }
 
 static int checkpoint(census *c, ts_error *err) {
-    if (!c->o->output_path || now() - c->checkpointed < CHECKPOINT_SECONDS) return TS_OK;
+    double begin = now(), since = begin - c->checkpointed;
+    if (!c->o->output_path) return TS_OK;
+    if (!ts_session_stopped(c->s) && (since < CHECKPOINT_SECONDS || since < CHECKPOINT_SHARE * c->checkpoint_cost)) return TS_OK;
     ts_trace_at at = {0};
     int rc = ts_ffn_census_wait(&c->ffn, err);
     if (rc == TS_OK && c->ffn.trace) rc = ts_trace_sync(c->ffn.trace, &at, err);
@@ -99,6 +160,7 @@ static int checkpoint(census *c, ts_error *err) {
     c->done.trace_generations = at.generations;
     if (rc == TS_OK) rc = ts_ffn_checkpoint_write(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, err);
     c->checkpointed = now();
+    c->checkpoint_cost = c->checkpointed - begin;
     return rc;
 }
 
@@ -197,7 +259,7 @@ static int walk_text(census *c, ts_error *err) {
 
 static int prepare(census *c, ts_error *err) {
     int rc = ts_census_plan_make(&c->plan, c->s, c->o, err);
-    if (rc == TS_OK && c->o->output_path) rc = ts_census_check_target(c->o->output_path, c->o->overwrite, err);
+    if (rc == TS_OK && c->o->output_path) rc = check_output(c, err);
     if (rc == TS_OK && !c->o->no_tap) rc = ts_session_want(c->s, TS_FFN_SITES, NULL, err);
     if (rc == TS_OK) rc = ts_session_start(c->s, err);
     if (rc == TS_OK && !c->o->no_tap) rc = ts_ffn_census_open(&c->ffn, c->s, (uint32_t)c->plan.parallel, err);
@@ -207,8 +269,27 @@ static int prepare(census *c, ts_error *err) {
     return rc;
 }
 
-static void remove_partials(census *c) {
+/* The census first and its trace last: killed in between, resume still has what it needs. */
+static int finish_files(census *c, ts_error *err) {
+    int rc = ts_ffn_write(&c->ffn, &c->prov, c->o->output_path, false, c->replace, err);
+    if (rc == TS_OK && c->ffn.trace) {
+        rc = ts_trace_finish(c->ffn.trace, c->trace_path, err);
+        c->ffn.trace = NULL;
+    }
+    if (rc != TS_OK) return rc;
     remove(c->checkpoint_path);
+    if (!c->o->trace) remove(c->trace_part); /* of an earlier census that had one */
+    return TS_OK;
+}
+
+/* What was counted, marked partial; checkpoint and unfinished trace stay for resume. */
+static int finish_partial(census *c, ts_error *err) {
+    int rc = ts_ffn_write(&c->ffn, &c->prov, c->o->output_path, true, c->replace, err);
+    if (rc != TS_OK) return rc;
+    const char *what = c->o->text ? "tokens" : "prompts";
+    uint64_t done = c->o->text ? c->done.tokens : c->done.prompts, total = c->o->text ? c->plan.n_tokens : c->plan.summary.n_prompts;
+    return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted after %llu of %llu %s: '%s' holds what was counted, marked partial; resume goes on from there",
+                   (unsigned long long)done, (unsigned long long)total, what, c->o->output_path);
 }
 
 static int conclude(census *c, ts_error *err) {
@@ -220,13 +301,7 @@ static int conclude(census *c, ts_error *err) {
     if (rc != TS_OK || !c->o->output_path) return rc;
     if (c->result->decode_passes == 0) return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted before the first pass: nothing counted");
     ts_ffn_census_warn(&c->ffn);
-    if (c->ffn.trace) {
-        rc = ts_trace_finish(c->ffn.trace, c->trace_path, err);
-        c->ffn.trace = NULL;
-    }
-    if (rc == TS_OK) rc = ts_ffn_write(&c->ffn, c->o->output_path, c->result->partial, c->o->overwrite, err);
-    if (rc == TS_OK) remove_partials(c);
-    return rc;
+    return c->result->partial ? finish_partial(c, err) : finish_files(c, err);
 }
 
 static void release(census *c) {
@@ -238,6 +313,8 @@ static void release(census *c) {
     ts_lock_release(c->lock);
     free(c->checkpoint_path);
     free(c->trace_path);
+    free(c->trace_part);
+    ts_provenance_free(&c->prov);
     free(c->positions);
     free(c->slots);
     free(c->output);

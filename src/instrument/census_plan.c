@@ -88,13 +88,9 @@ static void size_session(const ts_census_plan *p, ts_session *s) {
 }
 
 static int hash_plan(ts_census_plan *p, const ts_session *s, const ts_census_options *o, ts_error *err) {
-    ts_model_info m;
     ts_buf b = {0};
-    ts_model_info_fill(s->model, &m);
-    ts_buf_printf(&b, "%s|%s|%llu|%llu", m.architecture, m.description, (unsigned long long)m.size_bytes, (unsigned long long)m.n_params);
-    if (!b.failed) ts_fingerprint_bytes(b.data, b.length, p->model_key);
-    ts_buf_printf(&b, "|%s|%d|%d|%d|%d|%d|%u|%u|%d|%d", p->summary.fingerprint, o->text, p->n_predict, p->parallel, o->ignore_eos,
-                  o->trace ? p->trace_share + 1 : 0, s->opts.n_ctx, s->opts.n_ubatch, s->opts.n_threads, (int)s->opts.flash_attn);
+    ts_buf_printf(&b, "%s|%d|%d|%d|%d|%d|%u|%u", p->summary.fingerprint, o->text, p->n_predict, p->parallel, o->ignore_eos,
+                  o->trace ? p->trace_share + 1 : 0, s->opts.n_ctx, s->opts.n_ubatch);
     if (!b.failed) ts_fingerprint_bytes(b.data, b.length, p->hash);
     int rc = b.failed ? ts_fail_nomem(err, "plan", 0) : TS_OK;
     ts_buf_free(&b);

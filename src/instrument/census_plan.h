@@ -12,7 +12,7 @@ typedef struct ts_census_plan {
     int32_t parallel, n_predict;
     int trace_share;           /* index into ts_ffn_share_percent */
     uint64_t n_tokens, n_passes, trace_bytes; /* at most */
-    char hash[33], model_key[65];
+    char hash[33]; /* of corpus and options; the walk adds the model's */
 } ts_census_plan;
 
 /* Reads the corpus once and sizes the session's context. TS_ERR_ARG, TS_ERR_FORMAT with line. */

@@ -1,5 +1,5 @@
-/* Owns the census' checkpoint. Refuses another plan, another shape and every damaged byte (a hash at the end, and what
- * must add up). */
+/* Owns the census' checkpoint. Refuses another plan, another shape and every damaged byte (a hash
+ * at the end, and what must add up). */
 #include "instrument/ffn_checkpoint.h"
 
 #include <errno.h>
@@ -12,7 +12,8 @@
 #include "store/fingerprint.h"
 #include "store/meta_stream.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "numbers are written as they lie in memory");
 _Static_assert(sizeof(ts_ffn_progress) == 8 * sizeof(uint64_t), "eight counters");
 
 #define MAGIC "TSFFNCKP"
@@ -20,9 +21,13 @@ enum { VERSION = 1, PLAN = 64, HASH = 32 };
 
 /* ---- writing */
 
-static void put_u32(ts_sink *s, uint32_t v) { ts_sink_bytes(s, &v, sizeof v); }
+static void put_u32(ts_sink *s, uint32_t v) {
+    ts_sink_bytes(s, &v, sizeof v);
+}
 
-static void put_u64(ts_sink *s, uint64_t v) { ts_sink_bytes(s, &v, sizeof v); }
+static void put_u64(ts_sink *s, uint64_t v) {
+    ts_sink_bytes(s, &v, sizeof v);
+}
 
 static void put_hist(ts_sink *s, const ts_hist *h) {
     uint32_t n = 0;
@@ -64,8 +69,9 @@ static void put_stats(ts_sink *s, const ts_ffn_stats *stats) {
         put_block(s, &stats->blocks[i]);
 }
 
-int ts_ffn_checkpoint_write(const char *path, const char *plan, const ts_ffn_stats *dense, const ts_ffn_stats *shared,
-                            const ts_ffn_progress *progress, ts_error *err) {
+int ts_ffn_checkpoint_write(const char *path, const char *plan, const ts_ffn_stats *dense,
+                            const ts_ffn_stats *shared, const ts_ffn_progress *progress,
+                            ts_error *err) {
     size_t n = strlen(plan);
     char hash[HASH + 1];
     uint64_t bytes;
@@ -218,12 +224,13 @@ static int check_hash(const char *path, uint64_t size, ts_error *err) {
         rc = ts_stream_read(f, stored, HASH, err);
     fclose(f);
     if (rc == TS_OK && memcmp(found, stored, HASH) != 0)
-        rc = ts_fail(err, TS_ERR_FORMAT, "it was changed or cut: its hash is not that of its bytes");
+        rc =
+            ts_fail(err, TS_ERR_FORMAT, "it was changed or cut: its hash is not that of its bytes");
     return rc;
 }
 
-static int read_all(const char *path, const char *plan, ts_ffn_stats *dense, ts_ffn_stats *shared, ts_ffn_progress *progress,
-                    ts_error *err) {
+static int read_all(const char *path, const char *plan, ts_ffn_stats *dense, ts_ffn_stats *shared,
+                    ts_ffn_progress *progress, ts_error *err) {
     reading r = {.err = err};
     uint64_t size;
     int rc = ts_stream_open(path, &r.file, &size, err);
@@ -242,8 +249,9 @@ static int read_all(const char *path, const char *plan, ts_ffn_stats *dense, ts_
     return r.rc;
 }
 
-int ts_ffn_checkpoint_read(const char *path, const char *plan, ts_ffn_stats *dense, ts_ffn_stats *shared,
-                           ts_ffn_progress *progress, bool *found, ts_error *err) {
+int ts_ffn_checkpoint_read(const char *path, const char *plan, ts_ffn_stats *dense,
+                           ts_ffn_stats *shared, ts_ffn_progress *progress, bool *found,
+                           ts_error *err) {
     struct stat st;
     *found = false;
     if (lstat(path, &st) != 0 && errno == ENOENT)

@@ -1,4 +1,5 @@
-/* Owns the conversion of accumulators to a census. Refuses nothing: the census' writer checks what adds up. */
+/* Owns the conversion of accumulators to a census. Refuses nothing: the census' writer checks what
+ * adds up. */
 #include "instrument/ffn_record.h"
 
 #include <string.h>
@@ -6,8 +7,10 @@
 _Static_assert((int)TS_FFN_N_FIXED == TS_CENSUS_FIXED && (int)TS_FFN_N_SETS == TS_CENSUS_SETS &&
                    (int)TS_FFN_N_TOP_P == TS_CENSUS_TOP_P,
                "sets of the accumulators and of the file");
-_Static_assert((int)TS_HIST_N_BINS == TS_CENSUS_FINE_BINS && (int)TS_HIST_STEPS == TS_CENSUS_FINE_STEPS &&
-                   (int)TS_HIST_N_BUCKETS == TS_CENSUS_BUCKETS && (int)TS_HIST_BUCKET_OFFSET == TS_CENSUS_BUCKET_OFFSET,
+_Static_assert((int)TS_HIST_N_BINS == TS_CENSUS_FINE_BINS &&
+                   (int)TS_HIST_STEPS == TS_CENSUS_FINE_STEPS &&
+                   (int)TS_HIST_N_BUCKETS == TS_CENSUS_BUCKETS &&
+                   (int)TS_HIST_BUCKET_OFFSET == TS_CENSUS_BUCKET_OFFSET,
                "histograms of the accumulators and of the file");
 
 static int convert_block(const ts_ffn_block *from, ts_census_block *to, ts_error *err) {
@@ -37,7 +40,8 @@ static int convert(const ts_ffn_stats *from, ts_census_block *to, ts_error *err)
     return rc;
 }
 
-int ts_ffn_to_census(const ts_ffn_stats *dense, const ts_ffn_stats *shared, ts_census *out, ts_error *err) {
+int ts_ffn_to_census(const ts_ffn_stats *dense, const ts_ffn_stats *shared, ts_census *out,
+                     ts_error *err) {
     int rc = ts_census_init(out, dense->n_blocks, shared != NULL, err);
     if (rc == TS_OK)
         rc = convert(dense, out->dense, err);

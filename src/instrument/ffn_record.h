@@ -5,8 +5,10 @@
 #include "stats/ffn_stats.h"
 #include "store/census.h"
 
-/* Copies what was counted; `shared` nullable, else of as many blocks. Sizes of the weights and the note are left 0
- * for the caller. TS_ERR_NOMEM, *out is then empty; else freed by ts_census_free. */
-int ts_ffn_to_census(const ts_ffn_stats *dense, const ts_ffn_stats *shared, ts_census *out, ts_error *err);
+/* Copies what was counted; `shared` nullable, else of as many blocks. Sizes of the weights and the
+ * note are left 0 for the caller. TS_ERR_NOMEM, *out is then empty; else freed by ts_census_free.
+ */
+int ts_ffn_to_census(const ts_ffn_stats *dense, const ts_ffn_stats *shared, ts_census *out,
+                     ts_error *err);
 
 #endif

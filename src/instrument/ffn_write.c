@@ -35,18 +35,18 @@ static int fill_note(const ts_ffn_census *c, ts_census *out, ts_error *err) {
     return TS_OK;
 }
 
-int ts_ffn_write(const ts_ffn_census *c, const char *path, bool partial, bool overwrite, ts_error *err) {
+int ts_ffn_write(const ts_ffn_census *c, const ts_provenance *prov, const char *path, bool partial, bool overwrite, ts_error *err) {
     ts_census record = {0};
-    ts_provenance prov = {0};
+    ts_provenance own = {0};
     char *sites = ts_session_sites_json(c->session);
     int rc = sites ? ts_ffn_to_census(c->dense, c->shared, &record, err) : ts_fail_nomem(err, "sites", 0);
     if (rc == TS_OK) {
         fill_weights(c, &record);
         rc = fill_note(c, &record, err);
     }
-    if (rc == TS_OK) rc = ts_provenance_complete(c->session, &prov, err);
-    if (rc == TS_OK) rc = ts_census_write(&record, path, &prov, sites, partial, overwrite, err);
-    ts_provenance_free(&prov);
+    if (rc == TS_OK && !prov) rc = ts_provenance_complete(c->session, &own, err);
+    if (rc == TS_OK) rc = ts_census_write(&record, path, prov ? prov : &own, sites, partial, overwrite, err);
+    ts_provenance_free(&own);
     ts_census_free(&record);
     free(sites);
     return rc;

@@ -4,6 +4,7 @@
 
 #include "instrument/ffn.h"
 
-int ts_ffn_write(const ts_ffn_census *c, const char *path, bool partial, bool overwrite, ts_error *err);
+/* `prov` NULL: made here, which reads the whole model once. */
+int ts_ffn_write(const ts_ffn_census *c, const ts_provenance *prov, const char *path, bool partial, bool overwrite, ts_error *err);
 
 #endif

@@ -171,6 +171,7 @@ static int start_session(zeroing *z, ts_error *err) {
     z->n_vocab = (size_t)llama_vocab_n_tokens(z->s->model->vocab);
     size_t most = MAX_LOGIT_BYTES / (z->n_vocab * sizeof(float));
     z->window = so->n_ctx ? so->n_ctx : DEFAULT_WINDOW;
+    if (z->window < 2) return ts_fail(err, TS_ERR_ARG, "-c: zeroing needs a context of 2 tokens or more, got %zu", z->window);
     if (z->window > most) z->window = most > 2 ? most : 2;
     if (!so->n_ctx) so->n_ctx = (uint32_t)z->window;
     so->n_batch = so->n_ubatch = (uint32_t)z->window;

@@ -1,5 +1,5 @@
-/* The four edits (steer.h). Sums run in sixteen lanes and are joined in one fixed order; loops have turns of a fixed
- * count, so compilers vectorise them without being allowed to reorder anything. */
+/* The four edits (steer.h). Sums run in sixteen lanes that are joined in one fixed order, so that compilers have
+ * vectors to work with and nothing to reorder. */
 #include "stats/steer.h"
 
 #include <float.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "stats/hist.h"
 
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF /* gcc's -std=c11 has it so */
@@ -36,49 +37,114 @@ bool ts_steer_mode_find(const char *name, enum ts_steer_mode *out) {
 #define TARGET_AVX2 __attribute__((target("avx2")))
 #endif
 
-static inline double join(const double lane[LANES]) {
-    double half[8];
+#define INLINE static inline __attribute__((always_inline))
 
-    for (int k = 0; k < 8; k++)
-        half[k] = lane[k] + lane[k + 8];
-    return ((half[0] + half[4]) + (half[1] + half[5])) + ((half[2] + half[6]) + (half[3] + half[7]));
+/* Four values; the compiler splits or joins them to what the processor has. Loaded through memcpy: no alignment. */
+typedef float f4 __attribute__((vector_size(16)));
+typedef double d4 __attribute__((vector_size(32)));
+
+enum { N_VECTORS = LANES / 4 };
+
+INLINE double join(const d4 *lane) {
+    d4 t = (lane[0] + lane[2]) + (lane[1] + lane[3]);
+
+    return (t[0] + t[2]) + (t[1] + t[3]);
+}
+
+/* The last values, less than LANES, with zeros behind them; loops so have no tail of their own. */
+INLINE void take_rest(const float *x, int32_t n, float rest[LANES]) {
+    memset(rest, 0, LANES * sizeof *rest);
+    memcpy(rest, x, (size_t)n * sizeof *rest);
+}
+
+INLINE void dot_turn(const float *x, const double *u, d4 *lane) {
+    TS_UNROLL for (int k = 0; k < N_VECTORS; k++) {
+        f4 a;
+        d4 b;
+
+        memcpy(&a, x + 4 * k, sizeof a);
+        memcpy(&b, u + 4 * k, sizeof b);
+        lane[k] += __builtin_convertvector(a, d4) * b;
+    }
 }
 
 /* sum of x[i] u[i] */
-static inline __attribute__((always_inline)) double dot_body(const float *x, const double *u, int32_t n) {
-    double lane[LANES] = {0};
+INLINE double dot_body(const float *x, const double *u, int32_t n) {
+    d4 lane[N_VECTORS] = {{0}};
     int32_t i = 0;
 
     for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++)
-            lane[k] += (double)x[i + k] * u[i + k];
-    for (int k = 0; i < n; i++, k++)
-        lane[k] += (double)x[i] * u[i];
+        dot_turn(x + i, u + i, lane);
+    if (i < n) {
+        float rest[LANES];
+        double last[LANES] = {0};
+
+        take_rest(x + i, n - i, rest);
+        memcpy(last, u + i, (size_t)(n - i) * sizeof *last);
+        dot_turn(rest, last, lane);
+    }
     return join(lane);
 }
 
-static inline __attribute__((always_inline)) double squares_body(const float *x, int32_t n) {
-    double lane[LANES] = {0};
+INLINE void squares_turn(const float *x, d4 *lane) {
+    TS_UNROLL for (int k = 0; k < N_VECTORS; k++) {
+        f4 a;
+        d4 b;
+
+        memcpy(&a, x + 4 * k, sizeof a);
+        b = __builtin_convertvector(a, d4);
+        lane[k] += b * b;
+    }
+}
+
+INLINE double squares_body(const float *x, int32_t n) {
+    d4 lane[N_VECTORS] = {{0}};
     int32_t i = 0;
 
     for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++)
-            lane[k] += (double)x[i + k] * (double)x[i + k];
-    for (int k = 0; i < n; i++, k++)
-        lane[k] += (double)x[i] * (double)x[i];
+        squares_turn(x + i, lane);
+    if (i < n) {
+        float rest[LANES];
+
+        take_rest(x + i, n - i, rest);
+        squares_turn(rest, lane);
+    }
     return join(lane);
 }
 
 /* x += f v */
-static inline __attribute__((always_inline)) void add_body(float *restrict x, float f, const float *restrict v,
-                                                           int32_t n) {
+INLINE void add_body(float *x, float f, const float *v, int32_t n) {
     int32_t i = 0;
 
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++)
-            x[i + k] += f * v[i + k];
+    for (; i + LANES <= n; i += LANES) {
+        TS_UNROLL for (int k = 0; k < LANES; k += 4) {
+            f4 a, b;
+
+            memcpy(&a, x + i + k, sizeof a);
+            memcpy(&b, v + i + k, sizeof b);
+            a += f * b;
+            memcpy(x + i + k, &a, sizeof a);
+        }
+    }
     for (; i < n; i++)
         x[i] += f * v[i];
+}
+
+/* x *= f */
+INLINE void scale_body(float *x, float f, int32_t n) {
+    int32_t i = 0;
+
+    for (; i + LANES <= n; i += LANES) {
+        TS_UNROLL for (int k = 0; k < LANES; k += 4) {
+            f4 a;
+
+            memcpy(&a, x + i + k, sizeof a);
+            a *= f;
+            memcpy(x + i + k, &a, sizeof a);
+        }
+    }
+    for (; i < n; i++)
+        x[i] *= f;
 }
 
 static double dot_c(const float *x, const double *u, int32_t n) {
@@ -86,6 +152,9 @@ static double dot_c(const float *x, const double *u, int32_t n) {
 }
 static void add_c(float *x, float f, const float *v, int32_t n) {
     add_body(x, f, v, n);
+}
+static void scale_c(float *x, float f, int32_t n) {
+    scale_body(x, f, n);
 }
 static double squares_c(const float *x, int32_t n) {
     return squares_body(x, n);
@@ -97,6 +166,9 @@ TARGET_AVX2 static double dot_avx2(const float *x, const double *u, int32_t n) {
 }
 TARGET_AVX2 static void add_avx2(float *x, float f, const float *v, int32_t n) {
     add_body(x, f, v, n);
+}
+TARGET_AVX2 static void scale_avx2(float *x, float f, int32_t n) {
+    scale_body(x, f, n);
 }
 TARGET_AVX2 static double squares_avx2(const float *x, int32_t n) {
     return squares_body(x, n);
@@ -176,8 +248,7 @@ static enum ts_steer_outcome renorm(const ts_steer_axis *axis, double c, float f
         return TS_STEER_PARALLEL;
     CALL(add, x, f, axis->u32, axis->n);
     back = (float)sqrt(before / CALL(squares, x, axis->n));
-    for (int32_t i = 0; i < axis->n; i++)
-        x[i] *= back;
+    CALL(scale, x, back, axis->n);
     return TS_STEER_EDITED;
 }
 

@@ -1,4 +1,5 @@
-/* Owns a census in memory: its arrays, the finer histogram's edges and quantiles. Refuses to know files. */
+/* Owns a census in memory: its arrays, the finer histogram's edges and quantiles. Refuses to know
+ * files. */
 #include "store/census.h"
 
 #include <math.h>
@@ -20,7 +21,8 @@ int ts_census_init(ts_census *c, uint32_t n_layers, bool shared, ts_error *err) 
     c->up_bytes = ts_calloc(n, sizeof *c->up_bytes);
     c->down_bytes = ts_calloc(n, sizeof *c->down_bytes);
     c->down_block = ts_calloc(n, sizeof *c->down_block);
-    if (!c->dense || (shared && !c->shared) || !c->gate_bytes || !c->up_bytes || !c->down_bytes || !c->down_block)
+    if (!c->dense || (shared && !c->shared) || !c->gate_bytes || !c->up_bytes || !c->down_bytes ||
+        !c->down_block)
         return ts_fail_nomem(err, "a census", n * sizeof *c->dense);
     return TS_OK;
 }
@@ -77,14 +79,17 @@ double ts_census_fine_edge(uint32_t bin) {
 
 uint32_t ts_census_fine_bucket(uint32_t bin) {
     int bucket = (int)(bin / TS_CENSUS_FINE_STEPS) - 127 + TS_CENSUS_BUCKET_OFFSET;
-    return bucket < 1 ? 1 : bucket > TS_CENSUS_BUCKETS - 2 ? TS_CENSUS_BUCKETS - 2 : (uint32_t)bucket;
+    return bucket < 1                       ? 1
+           : bucket > TS_CENSUS_BUCKETS - 2 ? TS_CENSUS_BUCKETS - 2
+                                            : (uint32_t)bucket;
 }
 
 double ts_census_quantile(const ts_census_block *b, double q) {
-    uint64_t finite = b->zeros, seen = b->zeros;
+    uint64_t finite = b->zeros, seen;
     for (uint32_t i = 0; i < TS_CENSUS_FINE_BINS; i++)
         finite += b->fine_count[i];
     double rank = ceil(q * (double)finite);
+    seen = b->zeros;
     rank = rank < 1.0 ? 1.0 : rank;
     if ((double)seen >= rank)
         return 0.0;

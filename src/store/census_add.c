@@ -7,45 +7,55 @@
 #include "store/census.h"
 #include "store/meta.h"
 
-static const char *name_of(const ts_census *c) { return c->n_sources > 0 && c->sources[0].path ? c->sources[0].path : "a census"; }
+static const char *name_of(const ts_census *c) {
+    return c->n_sources > 0 && c->sources[0].path ? c->sources[0].path : "a census";
+}
 
 static int check_shards(const ts_provenance *a, const ts_provenance *b, ts_error *err) {
     if (a->n_shards != b->n_shards)
-        return ts_fail(err, TS_ERR_ARG, "its model '%s' has %zu files, expected %zu", b->name, b->n_shards, a->n_shards);
+        return ts_fail(err, TS_ERR_ARG, "its model '%s' has %zu files, expected %zu", b->name,
+                       b->n_shards, a->n_shards);
     for (size_t i = 0; i < a->n_shards; i++) {
         const ts_shard *x = &a->shards[i], *y = &b->shards[i];
         if (x->xxh3[0] && y->xxh3[0] && strcmp(x->xxh3, y->xxh3) != 0)
-            return ts_fail(err, TS_ERR_ARG, "its model file '%s' has xxh3-128 %s, expected %s ('%s')", ts_path_base(y->path),
-                           y->xxh3, x->xxh3, ts_path_base(x->path));
+            return ts_fail(err, TS_ERR_ARG,
+                           "its model file '%s' has xxh3-128 %s, expected %s ('%s')",
+                           ts_path_base(y->path), y->xxh3, x->xxh3, ts_path_base(x->path));
     }
     return TS_OK;
 }
 
 static int check_model(const ts_provenance *a, const ts_provenance *b, ts_error *err) {
     if (strcmp(a->architecture, b->architecture) != 0)
-        return ts_fail(err, TS_ERR_ARG, "its model has architecture '%s', expected '%s'", b->architecture, a->architecture);
+        return ts_fail(err, TS_ERR_ARG, "its model has architecture '%s', expected '%s'",
+                       b->architecture, a->architecture);
     if (strcmp(a->name, b->name) != 0)
         return ts_fail(err, TS_ERR_ARG, "its model is '%s', expected '%s'", b->name, a->name);
     return check_shards(a, b, err);
 }
 
-static int check_widths(const ts_census_block *a, const ts_census_block *b, uint32_t n, const char *what, ts_error *err) {
+static int check_widths(const ts_census_block *a, const ts_census_block *b, uint32_t n,
+                        const char *what, ts_error *err) {
     for (uint32_t i = 0; i < n; i++)
         if (a[i].width != b[i].width)
-            return ts_fail(err, TS_ERR_ARG, "block %" PRIu32 "%s has %" PRIu32 " neurons, expected %" PRIu32, i, what, b[i].width,
-                           a[i].width);
+            return ts_fail(err, TS_ERR_ARG,
+                           "block %" PRIu32 "%s has %" PRIu32 " neurons, expected %" PRIu32, i,
+                           what, b[i].width, a[i].width);
     return TS_OK;
 }
 
 static int check_shape(const ts_census *a, const ts_census *b, ts_error *err) {
     if (a->n_layers != b->n_layers)
-        return ts_fail(err, TS_ERR_ARG, "it has %" PRIu32 " blocks, expected %" PRIu32, b->n_layers, a->n_layers);
+        return ts_fail(err, TS_ERR_ARG, "it has %" PRIu32 " blocks, expected %" PRIu32, b->n_layers,
+                       a->n_layers);
     int rc = check_widths(a->dense, b->dense, a->n_layers, "", err);
     if (rc < 0 || !a->detailed || !b->detailed)
         return rc;
     if ((a->shared == NULL) != (b->shared == NULL))
-        return ts_fail(err, TS_ERR_ARG, "it has %s shared experts, expected %s", b->shared ? "counted" : "no", a->shared ? "some" : "none");
-    return a->shared ? check_widths(a->shared, b->shared, a->n_layers, " (shared expert)", err) : TS_OK;
+        return ts_fail(err, TS_ERR_ARG, "it has %s shared experts, expected %s",
+                       b->shared ? "counted" : "no", a->shared ? "some" : "none");
+    return a->shared ? check_widths(a->shared, b->shared, a->n_layers, " (shared expert)", err)
+                     : TS_OK;
 }
 
 /* Another quantisation of the same model gives other sizes. */
@@ -55,7 +65,8 @@ static int check_weights(const ts_census *a, const ts_census *b, ts_error *err) 
         uint64_t y = b->gate_bytes[i] + b->up_bytes[i] + b->down_bytes[i];
         if (x != y || a->down_block[i] != b->down_block[i])
             return ts_fail(err, TS_ERR_ARG,
-                           "block %" PRIu32 " has %" PRIu64 " bytes of FFN weights in blocks of %" PRIu32 ", expected %" PRIu64
+                           "block %" PRIu32 " has %" PRIu64
+                           " bytes of FFN weights in blocks of %" PRIu32 ", expected %" PRIu64
                            " in blocks of %" PRIu32,
                            i, y, b->down_block[i], x, a->down_block[i]);
     }
@@ -65,8 +76,10 @@ static int check_weights(const ts_census *a, const ts_census *b, ts_error *err) 
 /* The same limit as ts_census_check has: no count can overflow afterwards. */
 static int check_room(const ts_census *a, const ts_census *b, ts_error *err) {
     uint64_t limit = (UINT64_C(1) << 60) / (a->inter ? a->inter : 1);
-    if (a->decode_passes > limit || b->decode_passes > limit - a->decode_passes || a->prefill_passes > UINT64_MAX - b->prefill_passes)
-        return ts_fail(err, TS_ERR_ARG, "%" PRIu64 " and %" PRIu64 " passes are too many to count", a->decode_passes, b->decode_passes);
+    if (a->decode_passes > limit || b->decode_passes > limit - a->decode_passes ||
+        a->prefill_passes > UINT64_MAX - b->prefill_passes)
+        return ts_fail(err, TS_ERR_ARG, "%" PRIu64 " and %" PRIu64 " passes are too many to count",
+                       a->decode_passes, b->decode_passes);
     return TS_OK;
 }
 
@@ -146,7 +159,8 @@ static void forget_detail(ts_census *c) {
 }
 
 static int check_same(const ts_census *dst, const ts_census *src, ts_error *err) {
-    int rc = dst->provenance && src->provenance ? check_model(dst->provenance, src->provenance, err) : TS_OK;
+    int rc = dst->provenance && src->provenance ? check_model(dst->provenance, src->provenance, err)
+                                                : TS_OK;
     if (rc == TS_OK)
         rc = check_shape(dst, src, err);
     if (rc == TS_OK)

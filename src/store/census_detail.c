@@ -48,8 +48,8 @@ static void fine(ts_sink *s, const ts_census_block *b) {
     for (uint32_t i = 0; i < TS_CENSUS_FINE_BINS; i++) {
         if (b->fine_count[i] == 0)
             continue;
-        ts_sink_printf(s, "%s[%u,%llu,%.17g]", first ? "" : ",", (unsigned)i, (unsigned long long)b->fine_count[i],
-                       b->fine_mass[i]);
+        ts_sink_printf(s, "%s[%u,%llu,%.17g]", first ? "" : ",", (unsigned)i,
+                       (unsigned long long)b->fine_count[i], b->fine_mass[i]);
         first = false;
     }
     ts_sink_text(s, "],");
@@ -109,7 +109,8 @@ static void weights(ts_sink *s, const ts_census *c) {
 void ts_census_put_detail(ts_sink *s, const ts_census *c, const ts_census_mark *json) {
     ts_sink_text(s, "{\"format_version\":1,\"kind\":\"ffn-detail\",\"of\":{\"file\":");
     ts_sink_string(s, json->file);
-    ts_sink_printf(s, ",\"bytes\":%llu,\"xxh3_128\":\"%s\"},\n", (unsigned long long)json->bytes, json->xxh3);
+    ts_sink_printf(s, ",\"bytes\":%llu,\"xxh3_128\":\"%s\"},\n", (unsigned long long)json->bytes,
+                   json->xxh3);
     count(s, "num_layers", c->n_layers);
     count(s, "inter", c->inter);
     count(s, "decode_passes", c->decode_passes);

@@ -1,4 +1,5 @@
-/* Owns reading a .detail. Refuses one of another PATH.json, and numbers that are not what that file's digits are of. */
+/* Owns reading a .detail. Refuses one of another PATH.json, and numbers that are not what that
+ * file's digits are of. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 typedef struct reading {
     ts_scan *s;
     ts_error *err;
-    ts_census *c;  /* being filled, n_layers blocks */
+    ts_census *c; /* being filled, n_layers blocks */
     uint64_t bytes;
     char xxh3[33], kind[32];
     uint64_t version, n_layers, steps, bins, ks[TS_CENSUS_FIXED], shares[TS_CENSUS_SHARES];
@@ -22,10 +23,14 @@ typedef struct reading {
     int rc;
 } reading;
 
-static bool expect_end(ts_scan *s) { return ts_scan_more(s) ? ts_scan_fail(s, "an array is longer than expected") : !ts_scan_failed(s); }
+static bool expect_end(ts_scan *s) {
+    return ts_scan_more(s) ? ts_scan_fail(s, "an array is longer than expected")
+                           : !ts_scan_failed(s);
+}
 
 static bool next(ts_scan *s) {
-    return ts_scan_more(s) || (!ts_scan_failed(s) && ts_scan_fail(s, "an array is shorter than expected"));
+    return ts_scan_more(s) ||
+           (!ts_scan_failed(s) && ts_scan_fail(s, "an array is shorter than expected"));
 }
 
 static void get_counts(ts_scan *s, uint64_t *out, size_t n) {
@@ -76,9 +81,25 @@ static void get_fine(ts_scan *s, ts_census_block *b) {
 
 /* ---- a block */
 
-static const char *const block_keys[] = {"width",     "n_rows",  "n_pairs",      "k",           "hits", "top_p", "zeros",
-                                         "nonfinite", "max_abs", "bucket_count", "bucket_mass", "fine", "mass"};
-enum { WIDTH, ROWS, PAIRS, K, HITS, TOP_P, ZEROS, NONFINITE, MAX_ABS, COUNT, MASS_OF_BUCKET, FINE, MASS, N_BLOCK_KEYS };
+static const char *const block_keys[] = {
+    "width",     "n_rows",  "n_pairs",      "k",           "hits", "top_p", "zeros",
+    "nonfinite", "max_abs", "bucket_count", "bucket_mass", "fine", "mass"};
+enum {
+    WIDTH,
+    ROWS,
+    PAIRS,
+    K,
+    HITS,
+    TOP_P,
+    ZEROS,
+    NONFINITE,
+    MAX_ABS,
+    COUNT,
+    MASS_OF_BUCKET,
+    FINE,
+    MASS,
+    N_BLOCK_KEYS
+};
 
 /* The width sizes what follows, and a hostile one is bounded by the .json's block it must equal. */
 static void get_width(reading *r, ts_census_block *b, uint32_t expected) {
@@ -155,7 +176,9 @@ static void get_blocks(reading *r, ts_census_block *out, const ts_census_block *
         uint32_t expected = like ? like[i].width : 0;
         if (ts_scan_null(r->s)) {
             if (expected > 0)
-                ts_scan_fail(r->s, "block %" PRIu32 " is null, the census has %" PRIu32 " neurons there", i, expected);
+                ts_scan_fail(r->s,
+                             "block %" PRIu32 " is null, the census has %" PRIu32 " neurons there",
+                             i, expected);
         } else if (!ts_scan_failed(r->s)) {
             if (like && expected == 0)
                 ts_scan_fail(r->s, "block %" PRIu32 " is one the census does not have", i);
@@ -220,14 +243,46 @@ static void get_shared(reading *r) {
         get_blocks(r, r->c->shared, NULL);
 }
 
-static const char *const keys[] = {"format_version", "num_layers", "inter", "decode_passes", "prefill_passes", "overlap_pairs",
-                                   "fine_steps_per_octave", "fine_bins", "kind", "of", "fixed_k", "share_percent", "top_p",
-                                   "site_note", "weights", "dense", "shared"};
-enum { N_SCALARS = 8, KIND = 8, OF, FIXED_K, SHARES, TOP_P_SHARES, NOTE, WEIGHTS, DENSE, SHARED, N_KEYS };
+static const char *const keys[] = {"format_version",
+                                   "num_layers",
+                                   "inter",
+                                   "decode_passes",
+                                   "prefill_passes",
+                                   "overlap_pairs",
+                                   "fine_steps_per_octave",
+                                   "fine_bins",
+                                   "kind",
+                                   "of",
+                                   "fixed_k",
+                                   "share_percent",
+                                   "top_p",
+                                   "site_note",
+                                   "weights",
+                                   "dense",
+                                   "shared"};
+enum {
+    N_SCALARS = 8,
+    KIND = 8,
+    OF,
+    FIXED_K,
+    SHARES,
+    TOP_P_SHARES,
+    NOTE,
+    WEIGHTS,
+    DENSE,
+    SHARED,
+    N_KEYS
+};
 
 static void get_top(reading *r, int key, const ts_census *json) {
-    uint64_t inter, *const scalars[N_SCALARS] = {&r->version, &r->n_layers, &inter, &r->c->decode_passes, &r->c->prefill_passes,
-                                                 &r->c->overlap_pairs, &r->steps, &r->bins};
+    uint64_t inter, *const scalars[N_SCALARS] = {&r->version,
+                                                 &r->n_layers,
+                                                 &inter,
+                                                 &r->c->decode_passes,
+                                                 &r->c->prefill_passes,
+                                                 &r->c->overlap_pairs,
+                                                 &r->steps,
+                                                 &r->bins};
     if (key < N_SCALARS) {
         *scalars[key] = ts_scan_count(r->s, TS_SCAN_MAX_COUNT);
         if (scalars[key] == &inter && inter != json->inter)
@@ -279,40 +334,48 @@ static void get_document(reading *r, const ts_census *json) {
 /* ---- does it belong to the .json */
 
 static int check_version(const reading *r, ts_error *err) {
-    bool same = r->version == 1 && strcmp(r->kind, "ffn-detail") == 0 && r->steps == TS_CENSUS_FINE_STEPS &&
-                r->bins == TS_CENSUS_FINE_BINS;
+    bool same = r->version == 1 && strcmp(r->kind, "ffn-detail") == 0 &&
+                r->steps == TS_CENSUS_FINE_STEPS && r->bins == TS_CENSUS_FINE_BINS;
     for (int i = 0; i < TS_CENSUS_FIXED; i++)
         same = same && r->ks[i] == ts_census_fixed_k[i];
     for (int i = 0; i < TS_CENSUS_SHARES; i++)
         same = same && r->shares[i] == ts_census_share_percent[i];
     for (int i = 0; i < TS_CENSUS_TOP_P; i++)
         same = same && fabs(r->top_p[i] - ts_census_top_p[i]) < 1e-9;
-    return same ? TS_OK : ts_fail(err, TS_ERR_FORMAT, "not the detail of an FFN census this version knows");
+    return same ? TS_OK
+                : ts_fail(err, TS_ERR_FORMAT, "not the detail of an FFN census this version knows");
 }
 
-static bool digits_of(double shown, double exact) { return fabs(shown - exact) <= DIGITS * exact; }
+static bool digits_of(double shown, double exact) {
+    return fabs(shown - exact) <= DIGITS * exact;
+}
 
 static int same_block(const ts_census_block *shown, const ts_census_block *exact, ts_error *err) {
     for (int i = 0; i < TS_CENSUS_BUCKETS; i++)
-        if (shown->bucket_count[i] != exact->bucket_count[i] || !digits_of(shown->bucket_mass[i], exact->bucket_mass[i]))
+        if (shown->bucket_count[i] != exact->bucket_count[i] ||
+            !digits_of(shown->bucket_mass[i], exact->bucket_mass[i]))
             return ts_fail(err, TS_ERR_FORMAT, "bucket %d is not the census'", i);
     for (int i = 0; i < TS_CENSUS_FIXED; i++)
         if (shown->hits[i] != exact->hits[i] || shown->k[i] != exact->k[i])
-            return ts_fail(err, TS_ERR_FORMAT, "overlap at %" PRIu32 " is not the census'", shown->k[i]);
+            return ts_fail(err, TS_ERR_FORMAT, "overlap at %" PRIu32 " is not the census'",
+                           shown->k[i]);
     for (uint32_t i = 0; i < shown->width; i++)
         if (!digits_of(shown->mass[i], exact->mass[i]))
-            return ts_fail(err, TS_ERR_FORMAT, "mass of neuron %" PRIu32 " is %.9g, the census has %.9g", i, exact->mass[i],
-                           shown->mass[i]);
+            return ts_fail(err, TS_ERR_FORMAT,
+                           "mass of neuron %" PRIu32 " is %.9g, the census has %.9g", i,
+                           exact->mass[i], shown->mass[i]);
     return TS_OK;
 }
 
-static int check_same(const ts_census *json, const reading *r, const ts_census_mark *mark, ts_error *err) {
+static int check_same(const ts_census *json, const reading *r, const ts_census_mark *mark,
+                      ts_error *err) {
     const ts_census *d = r->c;
     if (r->bytes != mark->bytes || strcmp(r->xxh3, mark->xxh3) != 0)
-        return ts_fail(err, TS_ERR_FORMAT, "the detail of another file: expected xxh3-128 %.32s, '%s' has %s", r->xxh3, mark->file,
-                       mark->xxh3);
-    if (r->n_layers != json->n_layers || d->decode_passes != json->decode_passes || d->prefill_passes != json->prefill_passes ||
-        d->overlap_pairs != json->overlap_pairs)
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "the detail of another file: expected xxh3-128 %.32s, '%s' has %s", r->xxh3,
+                       mark->file, mark->xxh3);
+    if (r->n_layers != json->n_layers || d->decode_passes != json->decode_passes ||
+        d->prefill_passes != json->prefill_passes || d->overlap_pairs != json->overlap_pairs)
         return ts_fail(err, TS_ERR_FORMAT, "layers or passes are not the census'");
     int rc = check_version(r, err);
     for (uint32_t i = 0; rc == TS_OK && i < json->n_layers; i++) {
@@ -339,7 +402,8 @@ static void move_into(ts_census *c, ts_census *detail) {
     *detail = blocks;
 }
 
-int ts_census_get_detail(const char *path, const ts_census_mark *json, ts_census *c, ts_error *err) {
+int ts_census_get_detail(const char *path, const ts_census_mark *json, ts_census *c,
+                         ts_error *err) {
     ts_census detail;
     reading r = {.err = err, .c = &detail};
     int rc = ts_census_init(&detail, c->n_layers, false, err);

@@ -16,7 +16,8 @@ typedef struct ts_census_mark {
 /* census_detail.c */
 void ts_census_put_detail(ts_sink *s, const ts_census *c, const ts_census_mark *json);
 
-/* census_detail_read.c: moves what `path` holds into c, which was read from the .json with this mark. */
+/* census_detail_read.c: moves what `path` holds into c, which was read from the .json with this
+ * mark. */
 int ts_census_get_detail(const char *path, const ts_census_mark *json, ts_census *c, ts_error *err);
 
 /* census_meta.c */
@@ -27,9 +28,10 @@ typedef struct ts_census_meta {
     const ts_census_mark *json, *detail; /* detail NULL when there is none */
 } ts_census_meta;
 
-int ts_census_put_meta(const char *path, const ts_census *c, const ts_census_meta *m, ts_file **out, ts_error *err);
-/* Fills provenance, sites, sources, partial; compares sizes and hashes with what stands there. */
-int ts_census_get_meta(const char *path, const ts_census_mark *json, const ts_census_mark *detail, ts_census *c,
+int ts_census_put_meta(const char *path, const ts_census *c, const ts_census_meta *m, ts_file **out,
                        ts_error *err);
+/* Fills provenance, sites, sources, partial; compares sizes and hashes with what stands there. */
+int ts_census_get_meta(const char *path, const ts_census_mark *json, const ts_census_mark *detail,
+                       ts_census *c, ts_error *err);
 
 #endif

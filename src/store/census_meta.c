@@ -1,5 +1,5 @@
-/* Owns a census' .meta, both ways. Refuses a .meta of another kind or of another file, and sizes or hashes that do not
- * match, naming expected and found. */
+/* Owns a census' .meta, both ways. Refuses a .meta of another kind or of another file, and sizes or
+ * hashes that do not match, naming expected and found. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -11,11 +11,12 @@
 /* ---- writing */
 
 static void put_layers(ts_buf *b, const ts_census *c) {
-    ts_buf_printf(b, "  \"layers\": %" PRIu32 ",\n  \"inter\": %" PRIu32 ",\n  \"widths\": [", c->n_layers, c->inter);
+    ts_buf_printf(b, "  \"layers\": %" PRIu32 ",\n  \"inter\": %" PRIu32 ",\n  \"widths\": [",
+                  c->n_layers, c->inter);
     for (uint32_t i = 0; i < c->n_layers; i++)
         ts_buf_printf(b, "%s%" PRIu32, i ? ", " : "", c->dense[i].width);
-    ts_buf_printf(b, "],\n  \"decode_passes\": %" PRIu64 ",\n  \"prefill_passes\": %" PRIu64, c->decode_passes,
-                  c->prefill_passes);
+    ts_buf_printf(b, "],\n  \"decode_passes\": %" PRIu64 ",\n  \"prefill_passes\": %" PRIu64,
+                  c->decode_passes, c->prefill_passes);
     ts_buf_printf(b, ",\n  \"overlap_pairs\": %" PRIu64 ",\n", c->overlap_pairs);
 }
 
@@ -33,10 +34,11 @@ static void put_source(ts_buf *b, const ts_census_source *s) {
     const char *file = s->path ? ts_path_base(s->path) : "";
     ts_buf_text(b, "\n    {\"file\": ");
     ts_buf_json_string(b, file, strlen(file));
-    ts_buf_printf(b, ", \"xxh3_128\": \"%s\", \"decode_passes\": %" PRIu64 ", \"prefill_passes\": %" PRIu64, s->xxh3,
-                  s->decode_passes, s->prefill_passes);
-    ts_buf_printf(b, ", \"overlap_pairs\": %" PRIu64 ", \"partial\": %s, \"engine\": ", s->overlap_pairs,
-                  s->partial ? "true" : "false");
+    ts_buf_printf(
+        b, ", \"xxh3_128\": \"%s\", \"decode_passes\": %" PRIu64 ", \"prefill_passes\": %" PRIu64,
+        s->xxh3, s->decode_passes, s->prefill_passes);
+    ts_buf_printf(b, ", \"overlap_pairs\": %" PRIu64 ", \"partial\": %s, \"engine\": ",
+                  s->overlap_pairs, s->partial ? "true" : "false");
     ts_buf_json_string(b, s->engine, strlen(s->engine));
     ts_buf_text(b, ", \"devices\": ");
     ts_buf_json_string(b, s->devices, strlen(s->devices));
@@ -59,7 +61,8 @@ static void put_files(ts_buf *b, const ts_census *c, const ts_census_meta *m) {
     ts_buf_text(b, c->n_sources ? "\n  ]\n}\n" : "]\n}\n");
 }
 
-int ts_census_put_meta(const char *path, const ts_census *c, const ts_census_meta *m, ts_file **out, ts_error *err) {
+int ts_census_put_meta(const char *path, const ts_census *c, const ts_census_meta *m, ts_file **out,
+                       ts_error *err) {
     ts_buf b = {0};
     *out = NULL;
     ts_buf_text(&b, "{\n  \"format_version\": 1,\n  \"kind\": \"ffn\",\n");
@@ -84,7 +87,8 @@ int ts_census_put_meta(const char *path, const ts_census *c, const ts_census_met
 /* ---- reading */
 
 /* Does the object say of the file what stands there? */
-static int check_mark(const json_t *v, const char *key, const ts_census_mark *found, ts_error *err) {
+static int check_mark(const json_t *v, const char *key, const ts_census_mark *found,
+                      ts_error *err) {
     const char *hash = json_string_value(json_object_get(v, "xxh3_128"));
     int64_t bytes;
     int rc = ts_json_int(v, "bytes", 0, INT64_MAX, &bytes, err);
@@ -93,16 +97,19 @@ static int check_mark(const json_t *v, const char *key, const ts_census_mark *fo
         return rc;
     }
     if ((uint64_t)bytes != found->bytes)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s' was changed: expected %" PRId64 " bytes, found %" PRIu64, found->file,
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "'%s' was changed: expected %" PRId64 " bytes, found %" PRIu64, found->file,
                        bytes, found->bytes);
     if (hash == NULL || strcmp(hash, found->xxh3) != 0)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s' was changed: expected xxh3-128 %.32s, found %s", found->file,
-                       hash && strlen(hash) == 32 ? hash : "of 32 digits", found->xxh3);
+        return ts_fail(err, TS_ERR_FORMAT, "'%s' was changed: expected xxh3-128 %.32s, found %s",
+                       found->file, hash && strlen(hash) == 32 ? hash : "of 32 digits",
+                       found->xxh3);
     return TS_OK;
 }
 
 /* A .detail that the .meta knows must be there, and the other way round. */
-static int check_files(const json_t *v, const ts_census_mark *json, const ts_census_mark *detail, ts_error *err) {
+static int check_files(const json_t *v, const ts_census_mark *json, const ts_census_mark *detail,
+                       ts_error *err) {
     const json_t *listed = json_object_get(v, "detail");
     int rc = check_mark(json_object_get(v, "data"), "data", json, err);
     if (rc < 0)
@@ -178,8 +185,8 @@ static int take_provenance(const json_t *v, ts_census *c, ts_error *err) {
     return ts_meta_provenance_read(v, c->provenance, err);
 }
 
-int ts_census_get_meta(const char *path, const ts_census_mark *json, const ts_census_mark *detail, ts_census *c,
-                       ts_error *err) {
+int ts_census_get_meta(const char *path, const ts_census_mark *json, const ts_census_mark *detail,
+                       ts_census *c, ts_error *err) {
     json_t *v;
     const char *kind;
     int rc = ts_meta_read(path, &v, err);
@@ -187,7 +194,8 @@ int ts_census_get_meta(const char *path, const ts_census_mark *json, const ts_ce
         return rc;
     rc = ts_json_text(v, "kind", &kind, err);
     if (rc == TS_OK && strcmp(kind, "ffn") != 0)
-        rc = ts_fail(err, TS_ERR_FORMAT, "expected the meta data of an FFN census, got kind '%.40s'", kind);
+        rc = ts_fail(err, TS_ERR_FORMAT,
+                     "expected the meta data of an FFN census, got kind '%.40s'", kind);
     if (rc == TS_OK)
         rc = check_files(v, json, detail, err);
     if (rc == TS_OK)

@@ -1,5 +1,5 @@
-/* Owns reading PATH.json in constant memory beside its result, in any key order. Refuses another shape than its own
- * header says, and everything ts_census_check refuses. */
+/* Owns reading PATH.json in constant memory beside its result, in any key order. Refuses another
+ * shape than its own header says, and everything ts_census_check refuses. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,12 +26,12 @@ typedef struct reading {
     ts_scan *scan;
     ts_error *err;
     ts_census *c;
-    lengths *lengths;   /* [capacity], beside c->dense */
+    lengths *lengths; /* [capacity], beside c->dense */
     uint32_t capacity;
     uint32_t rows[N_ROWS];
     uint64_t n_layers, inter, offset, ks[TS_CENSUS_FIXED];
-    unsigned seen;      /* bit: key number */
-    int rc;             /* TS_ERR_NOMEM, which the scan does not know of */
+    unsigned seen; /* bit: key number */
+    int rc;        /* TS_ERR_NOMEM, which the scan does not know of */
 } reading;
 
 static bool grow(reading *r) {
@@ -126,13 +126,15 @@ static void read_ks(reading *r) {
         ts_scan_fail(r->scan, "overlap_ks: expected %d elements, got %d", TS_CENSUS_FIXED, n);
 }
 
-static const char *const keys[] = {"num_layers",    "inter",        "decode_passes", "prefill_passes",
-                                   "overlap_pairs", "bucket_exp_offset", "overlap_ks",    "overlap_hits",
-                                   "hist_count",    "hist_mass",    "mass"};
+static const char *const keys[] = {"num_layers",     "inter",         "decode_passes",
+                                   "prefill_passes", "overlap_pairs", "bucket_exp_offset",
+                                   "overlap_ks",     "overlap_hits",  "hist_count",
+                                   "hist_mass",      "mass"};
 enum { N_SCALARS = 6, KS = 6, FIRST_ROWS = 7, N_KEYS = sizeof keys / sizeof *keys };
 
 static void read_member(reading *r, int key) {
-    uint64_t *const scalars[N_SCALARS] = {&r->n_layers,          &r->inter,        &r->c->decode_passes, &r->c->prefill_passes,
+    uint64_t *const scalars[N_SCALARS] = {&r->n_layers,         &r->inter,
+                                          &r->c->decode_passes, &r->c->prefill_passes,
                                           &r->c->overlap_pairs, &r->offset};
     if (key < N_SCALARS)
         *scalars[key] = ts_scan_count(r->scan, TS_SCAN_MAX_COUNT);
@@ -172,15 +174,19 @@ static int check_header(const reading *r, ts_error *err) {
         if (!(r->seen & 1u << i))
             return ts_fail(err, TS_ERR_FORMAT, "not an FFN census: it has no '%s'", keys[i]);
     if (r->offset != TS_CENSUS_BUCKET_OFFSET)
-        return ts_fail(err, TS_ERR_FORMAT, "bucket_exp_offset is %" PRIu64 ", expected %d", r->offset, TS_CENSUS_BUCKET_OFFSET);
+        return ts_fail(err, TS_ERR_FORMAT, "bucket_exp_offset is %" PRIu64 ", expected %d",
+                       r->offset, TS_CENSUS_BUCKET_OFFSET);
     for (int i = 0; i < N_ROWS; i++)
         if (r->rows[i] != r->n_layers)
-            return ts_fail(err, TS_ERR_FORMAT, "%s has %" PRIu32 " rows, expected num_layers, %" PRIu64,
+            return ts_fail(err, TS_ERR_FORMAT,
+                           "%s has %" PRIu32 " rows, expected num_layers, %" PRIu64,
                            keys[FIRST_ROWS + i], r->rows[i], r->n_layers);
     for (int i = 0; i < TS_CENSUS_FIXED; i++) {
         uint64_t k = ts_census_fixed_k[i] < r->inter ? ts_census_fixed_k[i] : r->inter;
         if (r->ks[i] != k)
-            return ts_fail(err, TS_ERR_FORMAT, "overlap_ks element %d is %" PRIu64 ", expected %" PRIu64, i, r->ks[i], k);
+            return ts_fail(err, TS_ERR_FORMAT,
+                           "overlap_ks element %d is %" PRIu64 ", expected %" PRIu64, i, r->ks[i],
+                           k);
     }
     return TS_OK;
 }
@@ -202,11 +208,13 @@ static int set_block(ts_census *c, uint32_t i, const uint32_t n[N_ROWS], ts_erro
     bool none = n[MASS] == 0;
     for (int a = HITS; a < MASS; a++)
         if (n[a] != full[a] && !(none && n[a] == 0))
-            return ts_fail(err, TS_ERR_FORMAT, "block %" PRIu32 ": %s has %" PRIu32 " elements, expected %" PRIu32, i,
+            return ts_fail(err, TS_ERR_FORMAT,
+                           "block %" PRIu32 ": %s has %" PRIu32 " elements, expected %" PRIu32, i,
                            keys[FIRST_ROWS + a], n[a], full[a]);
     if (none)
-        return all_zero(b) ? TS_OK
-                           : ts_fail(err, TS_ERR_FORMAT, "block %" PRIu32 " has counts but no neurons", i);
+        return all_zero(b)
+                   ? TS_OK
+                   : ts_fail(err, TS_ERR_FORMAT, "block %" PRIu32 " has counts but no neurons", i);
     b->width = n[MASS];
     b->n_rows = c->decode_passes;
     b->n_pairs = c->overlap_pairs;
@@ -220,7 +228,8 @@ static int set_block(ts_census *c, uint32_t i, const uint32_t n[N_ROWS], ts_erro
 static int settle(reading *r, ts_error *err) {
     int rc = check_header(r, err);
     if (rc == TS_OK && r->inter > TS_CENSUS_MAX_WIDTH)
-        rc = ts_fail(err, TS_ERR_FORMAT, "inter is %" PRIu64 ", expected at most %u", r->inter, TS_CENSUS_MAX_WIDTH);
+        rc = ts_fail(err, TS_ERR_FORMAT, "inter is %" PRIu64 ", expected at most %u", r->inter,
+                     TS_CENSUS_MAX_WIDTH);
     r->c->inter = rc == TS_OK ? (uint32_t)r->inter : 0;
     for (uint32_t i = 0; rc == TS_OK && i < r->c->n_layers; i++)
         rc = set_block(r->c, i, r->lengths[i].n, err);
@@ -256,9 +265,11 @@ static bool there(const char *path) {
 
 /* Without detail and meta it is another program's file: analysed with what it has. */
 static int read_beside(const char *path, ts_census *c, ts_census_mark *json, ts_error *err) {
-    char *detail = ts_path_with_extension(path, "detail"), *meta = ts_path_with_extension(path, "meta");
+    char *detail = ts_path_with_extension(path, "detail"),
+         *meta = ts_path_with_extension(path, "meta");
     ts_census_mark mark;
-    int rc = detail && meta ? mark_file(path, json, err) : ts_fail_nomem(err, "a path", strlen(path));
+    int rc =
+        detail && meta ? mark_file(path, json, err) : ts_fail_nomem(err, "a path", strlen(path));
     bool has_detail = rc == TS_OK && strcmp(detail, path) != 0 && there(detail);
     if (has_detail)
         rc = mark_file(detail, &mark, err);

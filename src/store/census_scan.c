@@ -1,5 +1,5 @@
-/* Owns the pull reader. Refuses what JSON refuses (also NaN, leading zeros, control characters), numbers out of range
- * and nesting deeper than a census has. */
+/* Owns the pull reader. Refuses what JSON refuses (also NaN, leading zeros, control characters),
+ * numbers out of range and nesting deeper than a census has. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -21,8 +21,8 @@ struct ts_scan {
     FILE *file;
     const char *path;
     ts_error *err;
-    int code;         /* of the first fault */
-    uint64_t offset;  /* of bytes[0] in the file */
+    int code;        /* of the first fault */
+    uint64_t offset; /* of bytes[0] in the file */
     size_t at, n;
     int depth;
     bool begun[DEPTH]; /* the container at this depth has had an element */
@@ -58,7 +58,9 @@ int ts_scan_close(ts_scan *s) {
     return code;
 }
 
-bool ts_scan_failed(const ts_scan *s) { return s->code != TS_OK; }
+bool ts_scan_failed(const ts_scan *s) {
+    return s->code != TS_OK;
+}
 
 bool ts_scan_fail(ts_scan *s, const char *fmt, ...) {
     char text[256];
@@ -69,7 +71,8 @@ bool ts_scan_fail(ts_scan *s, const char *fmt, ...) {
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     uint64_t byte = s->offset + s->at;
-    s->code = ts_fail_at(s->err, TS_ERR_FORMAT, (int64_t)byte, "'%s': byte %" PRIu64 ": %s", s->path, byte, text);
+    s->code = ts_fail_at(s->err, TS_ERR_FORMAT, (int64_t)byte, "'%s': byte %" PRIu64 ": %s",
+                         s->path, byte, text);
     return false;
 }
 
@@ -148,7 +151,8 @@ bool ts_scan_key(ts_scan *s, char *key, size_t size) {
 /* Collects the characters a number may have; what follows is the next token's matter. */
 static size_t collect(ts_scan *s, char text[NUMBER]) {
     size_t n = 0;
-    for (int c = peek_token(s); (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
+    for (int c = peek_token(s);
+         (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
          c = peek(s)) {
         if (n + 1 == NUMBER) {
             ts_scan_fail(s, "a number longer than %d characters", NUMBER - 1);
@@ -163,7 +167,9 @@ static size_t collect(ts_scan *s, char text[NUMBER]) {
     return n;
 }
 
-static size_t digits(const char *text) { return strspn(text, "0123456789"); }
+static size_t digits(const char *text) {
+    return strspn(text, "0123456789");
+}
 
 /* JSON's grammar, which is narrower than strtod's. */
 static bool is_number(const char *text) {
@@ -297,7 +303,9 @@ static bool word(ts_scan *s, const char *text) {
     return true;
 }
 
-bool ts_scan_null(ts_scan *s) { return peek_token(s) == 'n' && word(s, "null"); }
+bool ts_scan_null(ts_scan *s) {
+    return peek_token(s) == 'n' && word(s, "null");
+}
 
 static void skip_string(ts_scan *s) {
     char c[4];

@@ -1,5 +1,6 @@
-/* A pull reader for the census' JSON: constant memory for files of any size, and the first fault, with its byte,
- * sticks: after it every call returns nothing and the caller may go on to the end. */
+/* A pull reader for the census' JSON: constant memory for files of any size, and the first fault,
+ * with its byte, sticks: after it every call returns nothing and the caller may go on to the end.
+ */
 #ifndef TS_STORE_CENSUS_SCAN_H
 #define TS_STORE_CENSUS_SCAN_H
 
@@ -13,7 +14,8 @@
 
 typedef struct ts_scan ts_scan;
 
-/* `path` and `err` must outlive the scan. The calling thread has the C locale until it is closed. */
+/* `path` and `err` must outlive the scan. The calling thread has the C locale until it is closed.
+ */
 int ts_scan_open(const char *path, ts_scan **out, ts_error *err);
 /* Frees; returns the first fault's code, or TS_OK. NULL is fine. */
 int ts_scan_close(ts_scan *s);

@@ -1,4 +1,5 @@
-/* Owns the writing side of a census' files: bytes, numbers, hash. Refuses to finish after any failure. */
+/* Owns the writing side of a census' files: bytes, numbers, hash. Refuses to finish after any
+ * failure. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -61,18 +62,20 @@ static void flush(ts_sink *s) {
 }
 
 void ts_sink_bytes(ts_sink *s, const void *bytes, size_t n) {
-    while (n > 0) {
-        size_t room = CHUNK - s->used, part = n < room ? n : room;
-        memcpy(s->chunk + s->used, bytes, part);
+    const char *from = bytes;
+    for (size_t done = 0, part; done < n; done += part) {
+        size_t room = CHUNK - s->used;
+        part = n - done < room ? n - done : room;
+        memcpy(s->chunk + s->used, from + done, part);
         s->used += part;
-        bytes = (const char *)bytes + part;
-        n -= part;
         if (s->used == CHUNK)
             flush(s);
     }
 }
 
-void ts_sink_text(ts_sink *s, const char *text) { ts_sink_bytes(s, text, strlen(text)); }
+void ts_sink_text(ts_sink *s, const char *text) {
+    ts_sink_bytes(s, text, strlen(text));
+}
 
 void ts_sink_printf(ts_sink *s, const char *fmt, ...) {
     char piece[PIECE];
@@ -100,7 +103,9 @@ void ts_sink_string(ts_sink *s, const char *text) {
     ts_buf_free(&b);
 }
 
-void ts_sink_count(ts_sink *s, uint64_t value) { ts_sink_printf(s, "%" PRIu64, value); }
+void ts_sink_count(ts_sink *s, uint64_t value) {
+    ts_sink_printf(s, "%" PRIu64, value);
+}
 
 void ts_sink_short(ts_sink *s, double value) {
     char text[64];
@@ -114,7 +119,9 @@ void ts_sink_short(ts_sink *s, double value) {
     ts_sink_printf(s, "%d", (int)strtol(e + 1, NULL, 10));
 }
 
-void ts_sink_exact(ts_sink *s, double value) { ts_sink_printf(s, "%.17g", value); }
+void ts_sink_exact(ts_sink *s, double value) {
+    ts_sink_printf(s, "%.17g", value);
+}
 
 void ts_sink_digest(ts_sink *s, char hex[33]) {
     XXH128_canonical_t digest;

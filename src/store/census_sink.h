@@ -1,5 +1,5 @@
-/* A file on the way to its place that is hashed as it is written; the first failure sticks. For the census'
- * files and its checkpoint. */
+/* A file on the way to its place that is hashed as it is written; the first failure sticks. For the
+ * census' files and its checkpoint. */
 #ifndef TS_STORE_CENSUS_SINK_H
 #define TS_STORE_CENSUS_SINK_H
 
@@ -9,7 +9,8 @@
 
 typedef struct ts_sink ts_sink;
 
-/* `err` must outlive the sink. The calling thread has the C locale until the sink is finished or discarded. */
+/* `err` must outlive the sink. The calling thread has the C locale until the sink is finished or
+ * discarded. */
 int ts_sink_open(const char *path, ts_sink **out, ts_error *err);
 void ts_sink_bytes(ts_sink *s, const void *bytes, size_t n);
 void ts_sink_text(ts_sink *s, const char *text);

@@ -1,5 +1,5 @@
-/* Owns the text of PATH.json and the order in which a census' files take their places. Refuses a census whose counts
- * do not add up, before anything is written. */
+/* Owns the text of PATH.json and the order in which a census' files take their places. Refuses a
+ * census whose counts do not add up, before anything is written. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -27,9 +27,12 @@ static int make_paths(const char *path, paths *p, ts_error *err) {
     if (p->detail == NULL || p->meta == NULL)
         return ts_fail_nomem(err, "a path", strlen(path));
     if (strcmp(path, p->detail) == 0 || ts_file_same(path, p->detail))
-        return ts_fail(err, TS_ERR_ARG, "'%s' would be both census and detail file; name the census .json", path);
-    if (strcmp(path, p->meta) == 0 || ts_file_same(path, p->meta) || ts_file_same(p->detail, p->meta))
-        return ts_fail(err, TS_ERR_ARG, "'%s' would be both census and meta data; name the census .json", path);
+        return ts_fail(err, TS_ERR_ARG,
+                       "'%s' would be both census and detail file; name the census .json", path);
+    if (strcmp(path, p->meta) == 0 || ts_file_same(path, p->meta) ||
+        ts_file_same(p->detail, p->meta))
+        return ts_fail(err, TS_ERR_ARG,
+                       "'%s' would be both census and meta data; name the census .json", path);
     return TS_OK;
 }
 
@@ -41,7 +44,8 @@ static int check_paths(const char *path, const paths *p, bool overwrite, ts_erro
         if (rc < 0)
             return rc;
         if (!overwrite && lstat(files[i], &st) == 0)
-            return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", files[i]);
+            return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it",
+                           files[i]);
     }
     return TS_OK;
 }
@@ -100,8 +104,10 @@ static void put_rows(ts_sink *s, const char *key, const ts_census *c, put_row pu
 }
 
 static void put_json(ts_sink *s, const ts_census *c) {
-    ts_sink_printf(s, "{\"num_layers\":%u,\"inter\":%u,\"decode_passes\":%llu,\"prefill_passes\":%llu", c->n_layers,
-                   c->inter, (unsigned long long)c->decode_passes, (unsigned long long)c->prefill_passes);
+    ts_sink_printf(s,
+                   "{\"num_layers\":%u,\"inter\":%u,\"decode_passes\":%llu,\"prefill_passes\":%llu",
+                   c->n_layers, c->inter, (unsigned long long)c->decode_passes,
+                   (unsigned long long)c->prefill_passes);
     ts_sink_printf(s, ",\"bucket_exp_offset\":%d,\"overlap_ks\":[", TS_CENSUS_BUCKET_OFFSET);
     for (int i = 0; i < TS_CENSUS_FIXED; i++) {
         uint32_t k = ts_census_fixed_k[i] < c->inter ? ts_census_fixed_k[i] : c->inter;
@@ -158,8 +164,8 @@ static int remove_old(const char *path, ts_error *err) {
     return rc;
 }
 
-/* Everything is written; from here on only names change. The old census goes first, so that at no time one stands
- * beside what belongs to another. */
+/* Everything is written; from here on only names change. The old census goes first, so that at no
+ * time one stands beside what belongs to another. */
 static int put_in_place(output *o, bool detailed, ts_error *err) {
     int rc = remove_old(o->path, err);
     if (rc == TS_OK && detailed) {
@@ -182,8 +188,8 @@ static int put_in_place(output *o, bool detailed, ts_error *err) {
     return rc;
 }
 
-static int write_files(output *o, const ts_census *c, const ts_provenance *prov, const char *sites_json, bool partial,
-                       ts_error *err) {
+static int write_files(output *o, const ts_census *c, const ts_provenance *prov,
+                       const char *sites_json, bool partial, ts_error *err) {
     const ts_census_meta meta = {
         .provenance = prov ? prov : c->provenance,
         .sites_json = sites_json ? sites_json : c->sites_json,
@@ -199,8 +205,8 @@ static int write_files(output *o, const ts_census *c, const ts_provenance *prov,
     return rc == TS_OK ? put_in_place(o, c->detailed, err) : rc;
 }
 
-int ts_census_write(const ts_census *c, const char *path, const ts_provenance *prov, const char *sites_json,
-                    bool partial, bool overwrite, ts_error *err) {
+int ts_census_write(const ts_census *c, const char *path, const ts_provenance *prov,
+                    const char *sites_json, bool partial, bool overwrite, ts_error *err) {
     output o = {.path = path};
     int rc = ts_census_check(c, err);
     if (rc < 0) {

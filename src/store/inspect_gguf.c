@@ -25,6 +25,8 @@ typedef struct direction {
 static void report_key(const ts_gguf_key *k, ts_report *r) {
     if (k->text != NULL)
         ts_report_text(r, k->name, "%s", k->text);
+    else if (k->type == TS_GGUF_ARRAY)
+        ts_report_text(r, k->name, "an array");
     else if (k->type != TS_GGUF_F32 && k->type != TS_GGUF_F64)
         ts_report_int(r, k->name, k->integer);
     else

@@ -164,10 +164,8 @@ static int take_key(walker *w, ts_gguf_index *g, ts_error *err) {
         return fail_at(w, err, "a key of an unknown type");
     if (g->intervention[0] == '\0' && declares_intervention(k.name))
         memcpy(g->intervention, k.name, sizeof g->intervention);
-    if (type == TS_GGUF_ARRAY)
-        return skip_array(w, err);
     k.type = (enum ts_gguf_type)type;
-    rc = take_value(w, &k, err);
+    rc = type == TS_GGUF_ARRAY ? skip_array(w, err) : take_value(w, &k, err);
     if (rc == TS_OK && strcmp(k.name, "general.alignment") == 0) {
         if (k.type != TS_GGUF_U32 || k.integer == 0 || (k.integer & (k.integer - 1)) != 0)
             rc = fail_at(w, err, "'general.alignment' is not a u32 power of two");

@@ -45,7 +45,7 @@ typedef struct ts_gguf_index {
     uint32_t version;
     uint64_t n_keys, n_tensors, size;
     ts_gguf_key
-        *keys; /* [n_kept]: scalars under general., controlvector., turbospark., glp., dspark. */
+        *keys; /* [n_kept]: those under general., controlvector., turbospark., glp., dspark.; of arrays only name and type */
     size_t n_kept;
     char intervention[96];    /* first key that declares another intervention (glp.mode, dspark.*), of any type; else "" */
     ts_gguf_tensor *tensors; /* [n_tensors] of a control vector, NULL for others */

@@ -72,7 +72,12 @@ void ts_meta_provenance(ts_buf *b, const ts_provenance *p) {
         member_text(b, "chat_template", p->chat_template);
     else
         ts_buf_text(b, "  \"chat_template\": null,\n");
-    ts_buf_text(b, "  \"steering\": null,\n");
+    ts_buf_text(b, "  \"steering\": ");
+    if (p->steering[0])
+        ts_buf_json_string(b, p->steering, strlen(p->steering));
+    else
+        ts_buf_text(b, "null");
+    ts_buf_text(b, ",\n");
 }
 
 void ts_meta_resid_head(ts_buf *b, const ts_meta_resid *m) {

@@ -1,5 +1,5 @@
-/* Owns the way back from a .meta to the facts it was made of. Refuses members of another type and text that does not
- * fit; a member that is absent stays empty, for files of other versions. */
+/* Owns the way back from a .meta to the facts it was made of. Refuses members of another type and
+ * text that does not fit; a member that is absent stays empty, for files of other versions. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,8 @@ static int take_text(const json_t *v, const char *key, char *out, size_t size, t
         return TS_OK;
     int rc = ts_json_text(v, key, &text, err);
     if (rc == TS_OK && strlen(text) >= size)
-        rc = ts_fail(err, TS_ERR_FORMAT, "'%s': expected at most %zu bytes, got %zu", key, size - 1, strlen(text));
+        rc = ts_fail(err, TS_ERR_FORMAT, "'%s': expected at most %zu bytes, got %zu", key, size - 1,
+                     strlen(text));
     if (rc == TS_OK)
         memcpy(out, text, strlen(text) + 1);
     return rc;
@@ -76,16 +77,19 @@ static int take_texts(const json_t *v, ts_provenance *p, ts_error *err) {
 }
 
 /* An integer member within [min, max], 0 where absent. */
-static int take_int(const json_t *v, const char *key, int64_t min, int64_t max, int64_t *out, ts_error *err) {
+static int take_int(const json_t *v, const char *key, int64_t min, int64_t max, int64_t *out,
+                    ts_error *err) {
     *out = 0;
     return json_object_get(v, key) ? ts_json_int(v, key, min, max, out, err) : TS_OK;
 }
 
 static int take_numbers(const json_t *v, ts_provenance *p, ts_error *err) {
     int64_t n[6];
-    static const char *const keys[] = {"n_threads", "n_gpu_layers", "n_ctx", "n_batch", "n_ubatch", "n_seq_max"};
+    static const char *const keys[] = {"n_threads", "n_gpu_layers", "n_ctx",
+                                       "n_batch",   "n_ubatch",     "n_seq_max"};
     for (int i = 0; i < 6; i++) {
-        int rc = take_int(v, keys[i], i < 2 ? INT32_MIN : 0, i < 2 ? INT32_MAX : UINT32_MAX, &n[i], err);
+        int rc =
+            take_int(v, keys[i], i < 2 ? INT32_MIN : 0, i < 2 ? INT32_MAX : UINT32_MAX, &n[i], err);
         if (rc < 0)
             return rc;
     }

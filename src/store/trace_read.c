@@ -1,5 +1,5 @@
-/* Owns reading a trace in the memory of one pass. Refuses ids out of order or range, sets larger than k, bits past the
- * width, and a file that is shorter or longer than its header says. */
+/* Owns reading a trace in the memory of one pass. Refuses ids out of order or range, sets larger
+ * than k, bits past the width, and a file that is shorter or longer than its header says. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,9 +16,9 @@ struct ts_trace_reader {
     char *path;
     ts_trace_info info;
     uint64_t size;
-    off_t first;       /* where the passes begin */
+    off_t first;                /* where the passes begin */
     uint64_t pass, generations; /* read so far */
-    uint32_t *ids;     /* [capacity] */
+    uint32_t *ids;              /* [capacity] */
     size_t n_ids, capacity;
     size_t *begin;     /* [n_layers + 1] */
     const char *fault; /* the first of the pass at hand */
@@ -49,9 +49,12 @@ static int check_encoding(const json_t *v, const ts_trace_info *t, ts_error *err
         const char *found = json_string_value(json_array_get(array, i));
         const char *expected = ts_trace_encoding_name(ts_trace_choose(t->width[i], t->k[i]));
         if (t->k[i] > t->width[i])
-            rc = ts_fail(err, TS_ERR_FORMAT, "block %" PRIu32 ": k is %" PRIu32 ", its width %" PRIu32, i, t->k[i], t->width[i]);
+            rc = ts_fail(err, TS_ERR_FORMAT,
+                         "block %" PRIu32 ": k is %" PRIu32 ", its width %" PRIu32, i, t->k[i],
+                         t->width[i]);
         else if (found == NULL || strcmp(found, expected) != 0)
-            rc = ts_fail(err, TS_ERR_FORMAT, "'encoding' element %" PRIu32 ": expected '%s', got '%.20s'", i, expected,
+            rc = ts_fail(err, TS_ERR_FORMAT,
+                         "'encoding' element %" PRIu32 ": expected '%s', got '%.20s'", i, expected,
                          found ? found : "nothing");
     }
     return rc;
@@ -68,7 +71,8 @@ static int get_lengths(const json_t *v, ts_trace_reader *r, ts_error *err) {
     if (n[2] == 0)
         return ts_fail(err, TS_ERR_FORMAT, "it was not finished");
     if ((uint64_t)n[2] != r->size)
-        return ts_fail(err, TS_ERR_FORMAT, "expected %" PRId64 " bytes, found %" PRIu64, n[2], r->size);
+        return ts_fail(err, TS_ERR_FORMAT, "expected %" PRId64 " bytes, found %" PRIu64, n[2],
+                       r->size);
     r->info.passes = (uint64_t)n[0];
     r->info.generations = (uint64_t)n[1];
     r->info.bytes = (uint64_t)n[2];
@@ -139,7 +143,8 @@ int ts_trace_read(const char *path, ts_trace_reader **out, ts_error *err) {
     if (r == NULL)
         return ts_fail_nomem(err, path, sizeof *r);
     r->path = ts_strdup(path);
-    int rc = r->path ? ts_stream_open(path, &r->file, &r->size, err) : ts_fail_nomem(err, path, strlen(path));
+    int rc = r->path ? ts_stream_open(path, &r->file, &r->size, err)
+                     : ts_fail_nomem(err, path, strlen(path));
     if (rc == TS_OK && (rc = read_header(r, err)) < 0)
         ts_error_prefix(err, "'%s': ", path);
     if (rc < 0)
@@ -149,7 +154,9 @@ int ts_trace_read(const char *path, ts_trace_reader **out, ts_error *err) {
     return rc;
 }
 
-const ts_trace_info *ts_trace_read_info(const ts_trace_reader *r) { return &r->info; }
+const ts_trace_info *ts_trace_read_info(const ts_trace_reader *r) {
+    return &r->info;
+}
 
 void ts_trace_read_close(ts_trace_reader *r) {
     if (r == NULL)
@@ -259,10 +266,11 @@ static void get_pass(ts_trace_reader *r, ts_trace_pass *out) {
 
 static int check_end(const ts_trace_reader *r, ts_error *err) {
     if (r->generations != r->info.generations)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s': expected %" PRIu64 " generations, found %" PRIu64, r->path, r->info.generations,
-                       r->generations);
+        return ts_fail(err, TS_ERR_FORMAT, "'%s': expected %" PRIu64 " generations, found %" PRIu64,
+                       r->path, r->info.generations, r->generations);
     if (getc_unlocked(r->file) != EOF)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s': something follows its %" PRIu64 " passes", r->path, r->info.passes);
+        return ts_fail(err, TS_ERR_FORMAT, "'%s': something follows its %" PRIu64 " passes",
+                       r->path, r->info.passes);
     return TS_OK;
 }
 
@@ -274,7 +282,8 @@ int ts_trace_next(ts_trace_reader *r, ts_trace_pass *out, bool *got, ts_error *e
     if (r->fault != NULL && ferror(r->file))
         return ts_fail_errno(err, TS_ERR_IO, "cannot read '%s'", r->path);
     if (r->fault != NULL)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s': pass %" PRIu64 " of %" PRIu64 ": %s", r->path, r->pass, r->info.passes, r->fault);
+        return ts_fail(err, TS_ERR_FORMAT, "'%s': pass %" PRIu64 " of %" PRIu64 ": %s", r->path,
+                       r->pass, r->info.passes, r->fault);
     r->pass++;
     r->generations += out->first;
     *got = true;
@@ -285,5 +294,7 @@ int ts_trace_rewind(ts_trace_reader *r, ts_error *err) {
     r->pass = r->generations = 0;
     r->fault = NULL;
     clearerr(r->file);
-    return fseeko(r->file, r->first, SEEK_SET) ? ts_fail_errno(err, TS_ERR_IO, "cannot read '%s'", r->path) : TS_OK;
+    return fseeko(r->file, r->first, SEEK_SET)
+               ? ts_fail_errno(err, TS_ERR_IO, "cannot read '%s'", r->path)
+               : TS_OK;
 }

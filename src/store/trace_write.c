@@ -1,4 +1,5 @@
-/* Owns writing a trace: encoding, size, resuming. Refuses blocks out of order and a partial file of another trace. */
+/* Owns writing a trace: encoding, size, resuming. Refuses blocks out of order and a partial file of
+ * another trace. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,9 +15,9 @@ struct ts_trace_writer {
     uint32_t *width, *k; /* [n_layers] */
     char *model;
     uint64_t passes, generations;
-    ts_buf pass;         /* the one being made, reused */
+    ts_buf pass; /* the one being made, reused */
     bool open, first;
-    uint32_t next;       /* the block that comes next */
+    uint32_t next; /* the block that comes next */
 };
 
 /* ---- sizes */
@@ -28,10 +29,15 @@ static uint32_t varint_bytes(uint32_t v) {
     return n;
 }
 
-/* Gaps add up to at most the width: 1/128 of it says how many can need a second byte, 1/16384 how many a third. */
-static uint64_t delta_bytes(uint32_t width, uint32_t k) { return (uint64_t)varint_bytes(k) + k + width / 128 + width / 16384; }
+/* Gaps add up to at most the width: 1/128 of it says how many can need a second byte, 1/16384 how
+ * many a third. */
+static uint64_t delta_bytes(uint32_t width, uint32_t k) {
+    return (uint64_t)varint_bytes(k) + k + width / 128 + width / 16384;
+}
 
-static uint64_t bitset_bytes(uint32_t width) { return ((uint64_t)width + 7) / 8; }
+static uint64_t bitset_bytes(uint32_t width) {
+    return ((uint64_t)width + 7) / 8;
+}
 
 enum ts_trace_encoding ts_trace_choose(uint32_t width, uint32_t k) {
     if (k == 0)
@@ -82,11 +88,13 @@ void ts_trace_header(ts_buf *b, const ts_trace_spec *spec, const ts_trace_at *at
         ts_buf_text(b, ts_trace_encoding_name(ts_trace_choose(spec->width[i], spec->k[i])));
         ts_buf_text(b, "\"");
     }
-    ts_buf_printf(b, "],\"passes\":%20" PRIu64 ",\"generations\":%20" PRIu64 ",\"bytes\":%20" PRIu64 "}\n", at ? at->passes : 0,
-                  at ? at->generations : 0, at ? at->bytes : 0);
+    ts_buf_printf(
+        b, "],\"passes\":%20" PRIu64 ",\"generations\":%20" PRIu64 ",\"bytes\":%20" PRIu64 "}\n",
+        at ? at->passes : 0, at ? at->generations : 0, at ? at->bytes : 0);
 }
 
-static int render_header(const ts_trace_writer *w, const ts_trace_at *at, ts_buf *b, ts_error *err) {
+static int render_header(const ts_trace_writer *w, const ts_trace_at *at, ts_buf *b,
+                         ts_error *err) {
     const ts_trace_spec spec = {w->n_layers, w->width, w->k, w->model};
     ts_trace_header(b, &spec, at);
     return b->failed ? ts_fail_nomem(err, "the header of a trace", b->length) : TS_OK;
@@ -104,21 +112,25 @@ static int copy_spec(ts_trace_writer *w, const ts_trace_spec *spec, ts_error *er
         return ts_fail_nomem(err, "a trace", n * sizeof *w->width);
     for (size_t i = 0; i < n; i++) {
         if (spec->k[i] > spec->width[i])
-            return ts_fail(err, TS_ERR_ARG, "cannot trace %" PRIu32 " of the %" PRIu32 " neurons of block %zu", spec->k[i],
-                           spec->width[i], i);
+            return ts_fail(err, TS_ERR_ARG,
+                           "cannot trace %" PRIu32 " of the %" PRIu32 " neurons of block %zu",
+                           spec->k[i], spec->width[i], i);
         w->width[i] = spec->width[i];
         w->k[i] = spec->k[i];
     }
     return strlen(spec->model) <= TS_TRACE_MAX_MODEL
                ? TS_OK
-               : ts_fail(err, TS_ERR_ARG, "a model hash of %zu bytes, expected at most %d", strlen(spec->model), TS_TRACE_MAX_MODEL);
+               : ts_fail(err, TS_ERR_ARG, "a model hash of %zu bytes, expected at most %d",
+                         strlen(spec->model), TS_TRACE_MAX_MODEL);
 }
 
 /* A partial file goes on only if it begins as ours would. */
 static int check_partial(const char *path, const ts_buf *header, uint64_t length, ts_error *err) {
     FILE *f;
     if (length < header->length)
-        return ts_fail(err, TS_ERR_FORMAT, "partial trace '%s': %" PRIu64 " bytes are less than its header has", path, length);
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "partial trace '%s': %" PRIu64 " bytes are less than its header has", path,
+                       length);
     char *found = ts_malloc(header->length);
     int rc = found ? ts_stream_open(path, &f, NULL, err) : ts_fail_nomem(err, path, header->length);
     if (rc == TS_OK) {
@@ -128,7 +140,8 @@ static int check_partial(const char *path, const ts_buf *header, uint64_t length
         fclose(f);
     }
     if (rc == TS_OK && memcmp(found, header->data, header->length) != 0)
-        rc = ts_fail(err, TS_ERR_STATE, "partial trace '%s' belongs to another model or other options", path);
+        rc = ts_fail(err, TS_ERR_STATE,
+                     "partial trace '%s' belongs to another model or other options", path);
     ts_free(found);
     return rc;
 }
@@ -157,7 +170,8 @@ static void free_writer(ts_trace_writer *w) {
     ts_free(w);
 }
 
-int ts_trace_open(const char *path, const ts_trace_spec *spec, const ts_trace_at *at, ts_trace_writer **out, ts_error *err) {
+int ts_trace_open(const char *path, const ts_trace_spec *spec, const ts_trace_at *at,
+                  ts_trace_writer **out, ts_error *err) {
     ts_trace_writer *w = ts_calloc(1, sizeof *w);
     *out = NULL;
     if (w == NULL)
@@ -183,10 +197,15 @@ static void add_varint(ts_buf *b, uint32_t v) {
     ts_buf_add(b, bytes, n);
 }
 
-static void add_delta(ts_buf *b, const uint8_t *level, uint32_t width, uint8_t rank) {
-    uint32_t n = 0, least = 0;
+static uint32_t count_ids(const uint8_t *level, uint32_t width, uint8_t rank) {
+    uint32_t n = 0;
     for (uint32_t i = 0; i < width; i++)
         n += level[i] <= rank;
+    return n;
+}
+
+static void add_delta(ts_buf *b, uint32_t n, const uint8_t *level, uint32_t width, uint8_t rank) {
+    uint32_t least = 0;
     add_varint(b, n);
     for (uint32_t i = 0; i < width; i++) {
         if (level[i] > rank)
@@ -217,7 +236,8 @@ int ts_trace_begin(ts_trace_writer *w, uint32_t slot, bool first_of_generation, 
     if (w->passes == 0 && !first_of_generation)
         return ts_fail(err, TS_ERR_ARG, "the first pass of a trace begins no generation");
     if (slot > TS_TRACE_MAX_SLOT)
-        return ts_fail(err, TS_ERR_ARG, "sequence %" PRIu32 " of a trace, expected at most %d", slot, TS_TRACE_MAX_SLOT);
+        return ts_fail(err, TS_ERR_ARG, "sequence %" PRIu32 " of a trace, expected at most %d",
+                       slot, TS_TRACE_MAX_SLOT);
     w->open = true;
     w->first = first_of_generation;
     w->next = 0;
@@ -228,13 +248,19 @@ int ts_trace_begin(ts_trace_writer *w, uint32_t slot, bool first_of_generation, 
     return TS_OK;
 }
 
-int ts_trace_block(ts_trace_writer *w, uint32_t block, const uint8_t *level, uint8_t rank, ts_error *err) {
+int ts_trace_block(ts_trace_writer *w, uint32_t block, const uint8_t *level, uint8_t rank,
+                   ts_error *err) {
     if (!w->open || block != w->next || block >= w->n_layers)
         return ts_fail(err, TS_ERR_STATE, "block %" PRIu32 " of the trace is out of order", block);
-    if (ts_trace_choose(w->width[block], w->k[block]) == TS_TRACE_DELTA)
-        add_delta(&w->pass, level, w->width[block], rank);
+    uint32_t width = w->width[block], n = count_ids(level, width, rank);
+    if (n > w->k[block])
+        return ts_fail(err, TS_ERR_ARG,
+                       "block %" PRIu32 " of the trace: %" PRIu32 " ids, expected at most %" PRIu32,
+                       block, n, w->k[block]);
+    if (ts_trace_choose(width, w->k[block]) == TS_TRACE_DELTA)
+        add_delta(&w->pass, n, level, width, rank);
     else
-        add_bitset(&w->pass, level, w->width[block], rank);
+        add_bitset(&w->pass, level, width, rank);
     w->next++;
     skip_untraced(w);
     return TS_OK;
@@ -242,7 +268,8 @@ int ts_trace_block(ts_trace_writer *w, uint32_t block, const uint8_t *level, uin
 
 int ts_trace_end(ts_trace_writer *w, ts_error *err) {
     if (!w->open || w->next != w->n_layers)
-        return ts_fail(err, TS_ERR_STATE, "a pass of the trace ends before block %" PRIu32, w->next);
+        return ts_fail(err, TS_ERR_STATE, "a pass of the trace ends before block %" PRIu32,
+                       w->next);
     if (w->pass.failed)
         return ts_fail_nomem(err, "a pass of the trace", w->pass.length);
     int rc = ts_append_write(w->file, w->pass.data, w->pass.length, err);
@@ -266,7 +293,8 @@ int ts_trace_sync(ts_trace_writer *w, ts_trace_at *at, ts_error *err) {
 int ts_trace_finish(ts_trace_writer *w, const char *final, ts_error *err) {
     ts_trace_at at = where(w);
     ts_buf header = {0};
-    int rc = w->open ? ts_fail(err, TS_ERR_STATE, "a pass of the trace has no end") : render_header(w, &at, &header, err);
+    int rc = w->open ? ts_fail(err, TS_ERR_STATE, "a pass of the trace has no end")
+                     : render_header(w, &at, &header, err);
     if (rc == TS_OK)
         rc = ts_append_write_at(w->file, 0, header.data, header.length, err);
     ts_buf_free(&header);

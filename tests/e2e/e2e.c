@@ -25,6 +25,43 @@ ts_session *e2e_open(const ts_session_options *opts) {
     return s;
 }
 
+static void on_text(const char *bytes, size_t n, void *user) {
+    e2e_outcome *o = user;
+    assert_true(o->length + n < sizeof(o->text));
+    memcpy(o->text + o->length, bytes, n);
+    o->length += n;
+}
+
+static void on_logits(const float *logits, int32_t n_vocab, void *user) {
+    e2e_outcome *o = user;
+    o->logits = e2e_hash(o->logits, logits, (size_t)n_vocab * sizeof(float));
+    o->n_passes++;
+}
+
+void e2e_generate(ts_session *s, const char *prompt, int32_t n_predict, bool sampled, e2e_outcome *o) {
+    ts_error err = {0};
+    int32_t *tokens;
+    ts_generate_options g = TS_OPTIONS_INIT(ts_generate_options);
+    e2e_ok(ts_session_tokenize(s, prompt, strlen(prompt), 0, &tokens, &g.n_tokens, &err), &err);
+    g.tokens = tokens;
+    g.n_predict = n_predict;
+    g.ignore_eos = true;
+    g.temperature = sampled ? 0.8f : 0.0f;
+    g.seed = 1;
+    g.on_text = on_text;
+    g.on_logits = on_logits;
+    g.user = o;
+    e2e_ok(ts_session_generate(s, &g, NULL, &err), &err);
+    ts_free(tokens);
+}
+
+void e2e_assert_same(const e2e_outcome *a, const e2e_outcome *b) {
+    assert_int_equal(a->length, b->length);
+    assert_memory_equal(a->text, b->text, a->length);
+    assert_int_equal(a->n_passes, b->n_passes);
+    assert_true(a->logits == b->logits);
+}
+
 static char *tmp_dir(void) {
     static char dir[512];
     return dir;

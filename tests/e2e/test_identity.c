@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* More than 64 tokens: several ubatches of 32. */
 static const char prompt[] =
     "The lighthouse keeper climbed the spiral stairs every evening at dusk, carrying a lantern, a flask of tea and the "
     "old logbook in which his father had written down the names of every ship that passed the cape. On the night of "
@@ -22,48 +23,12 @@ typedef struct setting {
 } setting;
 
 typedef struct outcome {
-    char text[8192];
-    size_t length;
-    uint64_t logits;
-    int n_passes;
-    char *snapshot; /* the sidecar's bytes */
+    e2e_outcome text; /* and logits */
+    char *snapshot;   /* the sidecar's bytes */
     size_t snapshot_bytes;
 } outcome;
 
 static ts_session *base;
-
-static void on_text(const char *bytes, size_t n, void *user) {
-    outcome *o = user;
-    assert_true(o->length + n < sizeof(o->text));
-    memcpy(o->text + o->length, bytes, n);
-    o->length += n;
-}
-
-static void on_logits(const float *logits, int32_t n_vocab, void *user) {
-    outcome *o = user;
-    o->logits = e2e_hash(o->logits, logits, (size_t)n_vocab * sizeof(float));
-    o->n_passes++;
-}
-
-static void generate(ts_session *s, int32_t n_predict, bool sampled, outcome *o) {
-    ts_error err = {0};
-    int32_t *tokens;
-    size_t n;
-    e2e_ok(ts_session_tokenize(s, prompt, strlen(prompt), 0, &tokens, &n, &err), &err);
-    assert_true(n > 64); /* several ubatches of 32 */
-    ts_generate_options g = TS_OPTIONS_INIT(ts_generate_options);
-    g.tokens = tokens;
-    g.n_tokens = n;
-    g.n_predict = n_predict;
-    g.ignore_eos = true;
-    g.temperature = sampled ? 0.8f : 0.0f;
-    g.seed = 1;
-    g.on_text = on_text;
-    g.on_logits = on_logits;
-    g.user = o;
-    e2e_ok(ts_session_generate(s, &g, NULL, &err), &err);
-    ts_free(tokens);
-}
 
 static void run(const setting *c, enum arm arm, int32_t n_predict, outcome *o) {
     ts_error err = {0};
@@ -75,7 +40,7 @@ static void run(const setting *c, enum arm arm, int32_t n_predict, outcome *o) {
     so.flash_attn = c->flash;
     so.tap = arm == ASK ? TS_TAP_ASK : TS_TAP_REDIRECT;
     memset(o, 0, sizeof(*o));
-    o->logits = E2E_HASH;
+    o->text.logits = E2E_HASH;
     ts_session *s = e2e_open(&so);
     if (arm != OFF) {
         ts_resid_options ro = TS_OPTIONS_INIT(ts_resid_options);
@@ -84,17 +49,10 @@ static void run(const setting *c, enum arm arm, int32_t n_predict, outcome *o) {
     }
     e2e_ok(ts_session_start(s, &err), &err);
     assert_int_equal(ts_session_has_callback(s), arm != OFF);
-    generate(s, n_predict, c->sampled, o);
+    e2e_generate(s, prompt, n_predict, c->sampled, &o->text);
     e2e_ok(ts_session_finish(s, &err), &err);
     if (arm != OFF) o->snapshot = e2e_slurp(e2e_path("snap.f32"), &o->snapshot_bytes);
     ts_session_close(s);
-}
-
-static void assert_same(const outcome *a, const outcome *b) {
-    assert_int_equal(a->length, b->length);
-    assert_memory_equal(a->text, b->text, a->length);
-    assert_int_equal(a->n_passes, b->n_passes);
-    assert_true(a->logits == b->logits);
 }
 
 static void assert_same_snapshot(const outcome *a, const outcome *b) {
@@ -111,9 +69,9 @@ static void check_setting(const setting *c, int32_t n, outcome *snap) {
     run(c, OFF, n, &off);
     run(c, REDIRECT, n, snap);
     run(c, ASK, n, &asked);
-    assert_int_equal(off.n_passes, n);
-    assert_same(&off, snap);
-    assert_same(&off, &asked);
+    assert_int_equal(off.text.n_passes, n);
+    e2e_assert_same(&off.text, &snap->text);
+    e2e_assert_same(&off.text, &asked.text);
     assert_same_snapshot(snap, &asked);
     free(asked.snapshot);
 }
@@ -155,7 +113,8 @@ static void test_rearm(void **state) {
     (void)state;
     ts_error err = {0};
     setting c = {false, 512, 2, TS_FLASH_AUTO};
-    outcome once, o = {.logits = E2E_HASH};
+    outcome once;
+    e2e_outcome o = {.logits = E2E_HASH};
     run(&c, REDIRECT, 1, &once);
     ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
     so.share = base;
@@ -164,7 +123,7 @@ static void test_rearm(void **state) {
     ts_resid_options ro = TS_OPTIONS_INIT(ts_resid_options);
     ro.path = e2e_path("three.json");
     e2e_ok(ts_session_attach_resid(s, &ro, &err), &err);
-    for (int i = 0; i < 3; i++) generate(s, 3 * i + 1, false, &o);
+    for (int i = 0; i < 3; i++) e2e_generate(s, prompt, 3 * i + 1, false, &o);
     e2e_ok(ts_session_finish(s, &err), &err);
     ts_session_close(s);
     size_t n;

@@ -194,6 +194,7 @@ static const recipe recipes[] = {
     {"qwen3", "qwen3", 4, 0, NULL},
     {"qwen35", "qwen35", 5, 0, keys_qwen35},
     {"gpt2", "gpt2", 4, BIAS, NULL},
+    {"nemotron", "nemotron", 4, BIAS, NULL}, /* relu(up)^2, no gate */
     {"qwen3moe", "qwen3moe", 4, MOE, keys_experts},
     {"llama-moe", "llama", 4, MOE, NULL},
     {"deepseek", "deepseek", 4, MOE, keys_deepseek},
@@ -207,7 +208,7 @@ static const recipe recipes[] = {
 };
 
 const char *const tiny_arch_names[] = {
-    "llama", "gemma3", "qwen3",  "qwen35", "gpt2",      "qwen3moe", "llama-moe", "deepseek",
+    "llama", "gemma3", "qwen3",  "qwen35", "gpt2",      "qwen3moe", "llama-moe", "deepseek", "nemotron",
     "deci",  "mamba",  "plamo2", "bert",   "deepseek4", "hy_v4",    "gemma3n",   NULL,
 };
 
@@ -330,6 +331,12 @@ static rule rule_of(const maker *m, const char *name, int64_t n_in) {
     return (rule){0.0f, fan, false};
 }
 
+static bool is_ffn_up(const maker *m, const char *name) {
+    char own[64];
+    snprintf(own, sizeof own, "blk.%u.ffn_up.weight", m->o.nan_block - 1);
+    return strcmp(name, own) == 0;
+}
+
 static void fill(const maker *m, const char *name, int64_t n_in, float *x, int64_t n) {
     const rule r = rule_of(m, name, n_in);
     uint64_t state = name_seed(m->o.seed, name);
@@ -338,6 +345,13 @@ static void fill(const maker *m, const char *name, int64_t n_in, float *x, int64
         if (r.negative)
             x[i] = -fabsf(x[i]);
     }
+    /* |w x| is about 11 at most: what reads it has the bias' sign */
+    if (m->o.dead_of_8 && ends_with(name, "ffn_up.bias"))
+        for (int64_t i = 0; i < n; i++)
+            x[i] = (uint32_t)(i % 8) < m->o.dead_of_8 ? -100.0f : 100.0f;
+    if (m->o.nan_block && is_ffn_up(m, name))
+        for (int64_t i = 0; i < n_in; i++)
+            x[7 * n_in + i] = NAN;
 }
 
 static void keep_copy(maker *m, const struct ggml_tensor *t, const float *x) {

@@ -26,12 +26,14 @@ typedef struct tiny_opts {
     uint32_t n_expert_used;
     uint64_t seed;
     int32_t n_gpu_layers; /* 0: everything on the CPU */
+    uint32_t dead_of_8;   /* nemotron: of 8 neurons in a row, the first so many never fire, the others always do */
+    uint32_t nan_block;   /* counted from 1: neuron 7 of that block's ffn_up is NaN */
 } tiny_opts;
 
 /*
  * Names that tiny_model knows, ended by NULL. Mostly llama.cpp's own architecture names;
  * "llama-moe" is the llama architecture with experts. residual named l_out:  llama gemma3 qwen3
- * qwen35 gpt2 qwen3moe llama-moe deepseek deci mamba residual, other name:  plamo2 several
+ * qwen35 gpt2 nemotron qwen3moe llama-moe deepseek deci mamba residual, other name:  plamo2 several
  * residuals:     deepseek4; hy_v4 and gemma3n (theirs are named l_out all the same) no residual:
  * bert (encoder only, a norm after each join)
  */

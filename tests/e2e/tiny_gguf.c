@@ -32,6 +32,8 @@ static bool set_option(tiny_opts *o, const char *arg) {
         {"n_vocab", &o->n_vocab},
         {"n_expert", &o->n_expert},
         {"n_expert_used", &o->n_expert_used},
+        {"dead_of_8", &o->dead_of_8},
+        {"nan_block", &o->nan_block},
     };
     const char *eq = strchr(arg, '=');
     char *end = NULL;

@@ -56,13 +56,13 @@ static uint32_t next_use(const trace *t, uint32_t pass, uint32_t id) {
     return UINT32_MAX;
 }
 
-/* What a policy knows of a neuron; `history` is the moment of each use, the latest first, for ties. */
+/* What a policy knows of a neuron. */
 typedef struct neuron {
     uint32_t uses, last, next, rank;
     bool held, used;
 } neuron;
 
-/* Is a kept rather than b? `rank` is the order the policy had them in before. */
+/* Is a kept rather than b? `rank`, the order the policy had them in before, settles ties. */
 static bool rather(enum ts_cache_policy policy, const neuron *a, const neuron *b) {
     if (policy == TS_CACHE_BELADY && a->next != b->next)
         return a->next < b->next;

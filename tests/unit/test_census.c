@@ -14,7 +14,8 @@ static void write_census(const ts_census *c, const char *path) {
     ts_shard shard;
     ts_provenance p = make_provenance(&shard);
     ts_error err = {0};
-    make_ok(ts_census_write(c, path, &p, "[{\"site\": \"ffn\", \"block\": 0}]", false, true, &err), &err);
+    make_ok(ts_census_write(c, path, &p, "[{\"site\": \"ffn\", \"block\": 0}]", false, true, &err),
+            &err);
 }
 
 /* n "0," or "0.00000e0," */
@@ -29,8 +30,10 @@ static void tiny_is_exact(void **state) {
     static const float row[] = {1.0f, 0.0f};
     ts_ffn_stats *s = make_stats(&width, 1);
     ts_census c;
-    char expected[4096] = "{\"num_layers\":1,\"inter\":2,\"decode_passes\":1,\"prefill_passes\":1,\"bucket_exp_offset\":33,"
-                          "\"overlap_ks\":[2, 2, 2, 2],\"overlap_pairs\":0,\"overlap_hits\":[[0,0,0,0]],\"hist_count\":[[1,";
+    char expected[4096] = "{\"num_layers\":1,\"inter\":2,\"decode_passes\":1,\"prefill_passes\":1,"
+                          "\"bucket_exp_offset\":33,"
+                          "\"overlap_ks\":[2, 2, 2, "
+                          "2],\"overlap_pairs\":0,\"overlap_hits\":[[0,0,0,0]],\"hist_count\":[[1,";
     repeat(expected, "0,", 32);
     strcat(expected, "1,");
     repeat(expected, "0,", 29);
@@ -49,17 +52,21 @@ static void tiny_is_exact(void **state) {
     ts_ffn_stats_free(s);
 }
 
-/* A value just under 2 stays in [1, 2); NaN and infinity count in bucket 63 and weigh nothing; the pair across two
- * generations is none; a narrow block has its own width, one without FFN empty rows. */
+/* A value just under 2 stays in [1, 2); NaN and infinity count in bucket 63 and weigh nothing; the
+ * pair across two generations is none; a narrow block has its own width, one without FFN empty
+ * rows. */
 static void corrections_are_exact(void **state) {
     (void)state;
     static const uint32_t width[] = {4, 0, 2};
-    static const float first[] = {1.9999999f, NAN, -65504.0f, INFINITY}, narrow[] = {0.00123457f, 6.0e-8f};
+    static const float first[] = {1.9999999f, NAN, -65504.0f, INFINITY},
+                       narrow[] = {0.00123457f, 6.0e-8f};
     ts_ffn_stats *s = make_stats(width, 3);
     ts_census c;
-    char expected[8192] = "{\"num_layers\":3,\"inter\":4,\"decode_passes\":2,\"prefill_passes\":0,\"bucket_exp_offset\":33,"
-                          "\"overlap_ks\":[4, 4, 4, 4],\"overlap_pairs\":0,\"overlap_hits\":[[0,0,0,0],[],[0,0,0,0]],"
-                          "\"hist_count\":[[";
+    char expected[8192] =
+        "{\"num_layers\":3,\"inter\":4,\"decode_passes\":2,\"prefill_passes\":0,\"bucket_exp_"
+        "offset\":33,"
+        "\"overlap_ks\":[4, 4, 4, 4],\"overlap_pairs\":0,\"overlap_hits\":[[0,0,0,0],[],[0,0,0,0]],"
+        "\"hist_count\":[[";
     repeat(expected, "0,", 33);
     strcat(expected, "2,");
     repeat(expected, "0,", 14);
@@ -83,7 +90,8 @@ static void corrections_are_exact(void **state) {
     repeat(expected, "0.00000e0,", 13);
     strcat(expected, "2.46914e-3,");
     repeat(expected, "0.00000e0,", 39);
-    strcat(expected, "0.00000e0]],\"mass\":[[4.00000e0,0.00000e0,1.31008e5,0.00000e0],[],[2.46914e-3,1.20000e-7]]}");
+    strcat(expected, "0.00000e0]],\"mass\":[[4.00000e0,0.00000e0,1.31008e5,0.00000e0],[],[2.46914e-"
+                     "3,1.20000e-7]]}");
     for (int generation = 0; generation < 2; generation++) {
         ts_ffn_begin_generation(s, 0);
         ts_ffn_record_block(s, 0, 0, 0, first);
@@ -161,7 +169,8 @@ static void widths_round_trip(void **state) {
         make_ok(ts_census_read("w.json", &back, NULL, &err), &err);
         make_same(&c, &back);
         for (int q = 0; q <= 100; q++)
-            assert_true(ts_census_quantile(&back.dense[0], q / 100.0) == ts_hist_quantile(&s->blocks[0].hist, q / 100.0));
+            assert_true(ts_census_quantile(&back.dense[0], q / 100.0) ==
+                        ts_hist_quantile(&s->blocks[0].hist, q / 100.0));
         ts_census_free(&c);
         ts_census_free(&back);
         ts_ffn_stats_free(s);
@@ -214,7 +223,8 @@ static void alone(void **state) {
 /* Two halves add up to the whole: counts exactly, masses to rounding. */
 static void merge_is_whole(void **state) {
     (void)state;
-    ts_ffn_stats *whole = make_stats(widths, N_BLOCKS), *half[2] = {make_stats(widths, N_BLOCKS), make_stats(widths, N_BLOCKS)};
+    ts_ffn_stats *whole = make_stats(widths, N_BLOCKS),
+                 *half[2] = {make_stats(widths, N_BLOCKS), make_stats(widths, N_BLOCKS)};
     ts_census c, a, b, sum;
     ts_error err = {0};
     uint64_t x = 5, y = 5;
@@ -274,7 +284,9 @@ static void other_models(void **state) {
     make_ok(ts_census_read("a.json", &a, NULL, &err), &err);
     make_ok(ts_census_read("a.json", &b, NULL, &err), &err);
     b.provenance->shards[0].xxh3[0] = 'f';
-    refuse_add(&a, &b, "'a.json' cannot be added to 'a.json': its model file 'model.gguf' has xxh3-128 f0112233");
+    refuse_add(
+        &a, &b,
+        "'a.json' cannot be added to 'a.json': its model file 'model.gguf' has xxh3-128 f0112233");
     b.provenance->shards[0].xxh3[0] = '0';
     b.provenance->name[0] = 'S';
     refuse_add(&a, &b, "its model is 'Siny \"one\"', expected 'Tiny \"one\"'");
@@ -303,11 +315,12 @@ static void writer_refuses(void **state) {
     (void)state;
     ts_census c = random_census(4, 1);
     ts_error err = {0};
-    refuse_write(&c, "x.detail", true, "'x.detail' would be both census and detail file; name the census .json");
+    refuse_write(&c, "x.detail", true,
+                 "'x.detail' would be both census and detail file; name the census .json");
     refuse_write(&c, "x.meta", true, "'x.meta' would be both census and meta data");
     assert_int_equal(mkdir("d.json", 0777), 0);
     refuse_write(&c, "d.json", true, "a folder");
-    tmp_write("b.meta", "x", 1);
+    make_write("b.meta", "x", 1);
     refuse_write(&c, "b.json", false, "'b.meta' exists already");
     assert_int_equal(ts_census_check_target("b.json", false, &err), TS_ERR_ARG);
     assert_int_equal(ts_census_check_target("b.json", true, &err), TS_OK);
@@ -330,7 +343,7 @@ static void overwrites_a_link(void **state) {
     struct stat st;
     ts_error err = {0};
     assert_int_equal(mkdir("real", 0777), 0);
-    tmp_write("real/x.json", "old", 3);
+    make_write("real/x.json", "old", 3);
     assert_int_equal(symlink("real/x.json", "x.json"), 0);
     write_census(&c, "x.json");
     assert_int_equal(lstat("x.json", &st), 0);
@@ -384,8 +397,10 @@ static void checkpoint_resumes(void **state) {
     ts_ffn_stats_free(t2);
 }
 
-static int read_checkpoint(const char *path, const char *plan, const uint32_t *w, bool with_shared, ts_error *err) {
-    ts_ffn_stats *s = make_stats(w, N_BLOCKS), *t = with_shared ? make_stats(shared_widths, N_BLOCKS) : NULL;
+static int read_checkpoint(const char *path, const char *plan, const uint32_t *w, bool with_shared,
+                           ts_error *err) {
+    ts_ffn_stats *s = make_stats(w, N_BLOCKS),
+                 *t = with_shared ? make_stats(shared_widths, N_BLOCKS) : NULL;
     ts_ffn_progress at;
     bool found;
     int rc = ts_ffn_checkpoint_read(path, plan, s, t, &at, &found, err);
@@ -415,10 +430,10 @@ static void checkpoint_refuses(void **state) {
     char *bytes = make_slurp("c", &n);
     for (size_t i = 0; i < n; i += i < 200 || i + 200 > n ? 1 : 97) {
         bytes[i] = (char)(bytes[i] ^ 4);
-        tmp_write("m", bytes, n);
+        make_write("m", bytes, n);
         assert_int_equal(read_checkpoint("m", "plan", widths, false, &err), TS_ERR_FORMAT);
         bytes[i] = (char)(bytes[i] ^ 4);
-        tmp_write("m", bytes, i);
+        make_write("m", bytes, i);
         assert_int_equal(read_checkpoint("m", "plan", widths, false, &err), TS_ERR_FORMAT);
     }
     free(bytes);

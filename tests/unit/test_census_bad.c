@@ -1,4 +1,5 @@
-/* Reading what is damaged, edited, of another file or hostile: one line with the file and what is wrong. */
+/* Reading what is damaged, edited, of another file or hostile: one line with the file and what is
+ * wrong. */
 #include "test_census_make.h"
 
 #include <sys/stat.h>
@@ -45,7 +46,7 @@ static void edit(const char *path, const char *from, const char *to, const char 
     ts_buf_add(&b, text, (size_t)(at - text));
     ts_buf_text(&b, to);
     ts_buf_text(&b, at + strlen(from));
-    tmp_write(out, b.data, b.length);
+    make_write(out, b.data, b.length);
     ts_buf_free(&b);
     free(text);
 }
@@ -66,30 +67,39 @@ static void edited_json(void **state) {
     refuse("none.json", TS_ERR_IO, "cannot open 'none.json'");
     assert_int_equal(mkdir("d.json", 0777), 0);
     refuse("d.json", TS_ERR_IO, "a folder");
-    tmp_write("e.json", "", 0);
+    make_write("e.json", "", 0);
     refuse("e.json", TS_ERR_FORMAT, "byte 0: the file ends too early: expected '{'");
-    tmp_write("e.json", "GGUF", 4);
+    make_write("e.json", "GGUF", 4);
     refuse("e.json", TS_ERR_FORMAT, "byte 0: expected '{', got 'G'");
-    tmp_write("e.json", "{}", 2);
+    make_write("e.json", "{}", 2);
     refuse("e.json", TS_ERR_FORMAT, "not an FFN census: it has no 'num_layers'");
-    refuse_edit("\"num_layers\":3", "\"num_layers\":4", "overlap_hits has 3 rows, expected num_layers, 4");
+    refuse_edit("\"num_layers\":3", "\"num_layers\":4",
+                "overlap_hits has 3 rows, expected num_layers, 4");
     refuse_edit("\"num_layers\":3", "\"num_layers\":3.5", "byte 17: expected a whole number");
     refuse_edit("\"num_layers\":3", "\"num_layers\":-3", "expected a whole number from 0 to ");
-    refuse_edit("\"num_layers\":3", "\"num_layers\":99999999999999999999999", "expected a whole number");
+    refuse_edit("\"num_layers\":3", "\"num_layers\":99999999999999999999999",
+                "expected a whole number");
     refuse_edit("\"num_layers\":3", "\"num_layers\":03", "expected a whole number");
-    refuse_edit("\"num_layers\":3", "\"num_layers\":3,\"num_layers\":3", "'num_layers' is there twice");
+    refuse_edit("\"num_layers\":3", "\"num_layers\":3,\"num_layers\":3",
+                "'num_layers' is there twice");
     refuse_edit("\"inter\":40", "\"inter\":41", "overlap_ks element 0 is 40, expected 41");
     refuse_edit("[40, 40, 40, 40]", "[40, 40, 40]", "overlap_ks: expected 4 elements, got 3");
-    refuse_edit("\"decode_passes\":5", "\"decode_passes\":6", "block 0: hist_count adds up to 200, expected 6 passes x 40 neurons = 240");
-    refuse_edit("\"decode_passes\":5", "\"decode_passes\":1000000000000000000", "too many to count");
-    refuse_edit("\"bucket_exp_offset\":33", "\"bucket_exp_offset\":24", "bucket_exp_offset is 24, expected 33");
+    refuse_edit("\"decode_passes\":5", "\"decode_passes\":6",
+                "block 0: hist_count adds up to 200, expected 6 passes x 40 neurons = 240");
+    refuse_edit("\"decode_passes\":5", "\"decode_passes\":1000000000000000000",
+                "too many to count");
+    refuse_edit("\"bucket_exp_offset\":33", "\"bucket_exp_offset\":24",
+                "bucket_exp_offset is 24, expected 33");
     refuse_edit("\"overlap_pairs\":3", "\"overlap_pairs\":5", "5 overlap pairs in 5 passes");
     refuse_edit("\"overlap_hits\":[[", "\"overlap_hits\":[[9", "overlap_hits is 9");
     refuse_edit("\"overlap_hits\":[[", "\"overlap_hits\":[[1,", "a row of more than 4 elements");
-    refuse_edit("\"hist_count\":[[", "\"hist_count\":[[1", "block 0: hist_count adds up to more than 5 passes x 40 neurons = 200");
+    refuse_edit("\"hist_count\":[[", "\"hist_count\":[[1",
+                "block 0: hist_count adds up to more than 5 passes x 40 neurons = 200");
     refuse_edit("\"hist_mass\":[[0", "\"hist_mass\":[[NaN", "expected a number, got 'N'");
-    refuse_edit("\"hist_mass\":[[0.00000e0", "\"hist_mass\":[[1e999", "expected a number from 0 to 1e+60, got '1e999'");
-    refuse_edit("\"hist_mass\":[[0.00000e0", "\"hist_mass\":[[1e50", "hist_mass of bucket 0 is 1e+50");
+    refuse_edit("\"hist_mass\":[[0.00000e0", "\"hist_mass\":[[1e999",
+                "expected a number from 0 to 1e+60, got '1e999'");
+    refuse_edit("\"hist_mass\":[[0.00000e0", "\"hist_mass\":[[1e50",
+                "hist_mass of bucket 0 is 1e+50");
     refuse_edit("\"mass\":[[", "\"mass\":[[1e30,", "inter is 40, the widest block has 41");
     refuse_edit("\"mass\":[[", "\"mass\":[[9", "mass adds up to ");
     refuse_edit(",\"mass\":[[", ",\"other\":[[", "it has no 'mass'");
@@ -98,7 +108,8 @@ static void edited_json(void **state) {
     refuse_edit("],[],[", "],[1],[", "block 1: overlap_hits has 1 elements, expected 4");
 }
 
-/* Every cut and many changed bytes: an error or, where only digits the checks allow changed, a census. */
+/* Every cut and many changed bytes: an error or, where only digits the checks allow changed, a
+ * census. */
 static void mutated(const char *path, const char *copy) {
     size_t n;
     char *text = make_slurp(path, &n);
@@ -106,15 +117,16 @@ static void mutated(const char *path, const char *copy) {
     ts_error err = {0};
     uint64_t seed = 3;
     for (size_t i = 0; i < n; i += 1 + n / 3000) {
-        tmp_write(copy, text, i);
+        make_write(copy, text, i);
         assert_int_equal(ts_census_read("m.json", &c, NULL, &err), TS_ERR_FORMAT);
         assert_null(strchr(err.message, '\n'));
     }
     for (int k = 0; k < 3000; k++) {
         size_t at = make_random(&seed) % n;
         char old = text[at];
-        text[at] = (char)(k & 1 ? make_random(&seed) : (uint32_t)"0123456789[]{},:\"e-."[make_random(&seed) % 20]);
-        tmp_write(copy, text, n);
+        text[at] = (char)(k & 1 ? make_random(&seed)
+                                : (uint32_t) "0123456789[]{},:\"e-."[make_random(&seed) % 20]);
+        make_write(copy, text, n);
         if (ts_census_read("m.json", &c, NULL, &err) == TS_OK)
             ts_census_free(&c);
         text[at] = old;
@@ -149,13 +161,13 @@ static void mutated_meta(void **state) {
         size_t at = make_random(&seed) % n;
         char old = text[at];
         text[at] = (char)make_random(&seed);
-        tmp_write("m.meta", text, n);
+        make_write("m.meta", text, n);
         if (ts_census_read("m.json", &c, NULL, &err) == TS_OK)
             ts_census_free(&c);
         text[at] = old;
     }
     for (size_t i = 0; i + 2 < n; i++) { /* without its last bracket */
-        tmp_write("m.meta", text, i);
+        make_write("m.meta", text, i);
         assert_int_equal(ts_census_read("m.json", &c, NULL, &err), TS_ERR_FORMAT);
     }
     free(text);
@@ -174,9 +186,10 @@ static void of_another_file(void **state) {
     refuse("b.json", TS_ERR_FORMAT, "'b.meta': its detail file is missing");
     assert_int_equal(rename("b.meta", "a.meta"), 0);
     refuse("a.json", TS_ERR_FORMAT, "'a.meta': 'a.json' was changed: expected ");
-    tmp_write("a.meta", "{\"format_version\": 1, \"kind\": \"resid\"}", 38);
-    refuse("a.json", TS_ERR_FORMAT, "'a.meta': expected the meta data of an FFN census, got kind 'resid'");
-    tmp_write("a.meta", "{", 1);
+    make_write("a.meta", "{\"format_version\": 1, \"kind\": \"resid\"}", 38);
+    refuse("a.json", TS_ERR_FORMAT,
+           "'a.meta': expected the meta data of an FFN census, got kind 'resid'");
+    make_write("a.meta", "{", 1);
     refuse("a.json", TS_ERR_FORMAT, "'a.meta': not valid JSON");
 }
 
@@ -186,7 +199,8 @@ static void edited_detail(void **state) {
     static const struct {
         const char *from, *to, *what;
     } cases[] = {
-        {"\"format_version\":1", "\"format_version\":2", "not the detail of an FFN census this version knows"},
+        {"\"format_version\":1", "\"format_version\":2",
+         "not the detail of an FFN census this version knows"},
         {"ffn-detail", "resid", "not the detail of an FFN census this version knows"},
         {"\"fixed_k\":[512", "\"fixed_k\":[511", "not the detail"},
         {"\"inter\":40", "\"inter\":41", "inter is 41, the census has 40"},
@@ -200,7 +214,8 @@ static void edited_detail(void **state) {
         {"\"max_abs\":", "\"max_abs\":1", "block 0: max_abs is 1"},
         {"\"bucket_count\":[", "\"bucket_count\":[1", "block 0: bucket 0 is not the census'"},
         {"\"fine\":[[", "\"fine\":[[8000,1,1e30],[", "bins of the finer histogram do not ascend"},
-        {"\"fine\":[[", "\"fine\":[[1,1,1e-30],[", "bin 1 has mass 1e-30, which its 1 values cannot have"},
+        {"\"fine\":[[", "\"fine\":[[1,1,1e-30],[",
+         "bin 1 has mass 1e-30, which its 1 values cannot have"},
         {"\"mass\":[", "\"mass\":[1", "block 0: mass of neuron 0 is 1"},
         {"\"mass\":[", "\"mass\":[1,", "an array is longer than expected"},
         {"\nnull,", "\n{},", "block 1 is one the census does not have"},
@@ -229,12 +244,16 @@ static void other_layout(void **state) {
     ts_census a, b;
     ts_error err = {0};
     write_small("a.json", 1);
-    edit("a.json", "{\"num_layers\":3,", "{ \"x\\u00e9\\n\" : [ {\"a\":[true,false,null,{\"b\":{}}],\"c\":-1.5E-3} , \"\\\"\" ] ,\n", "t");
+    edit(
+        "a.json", "{\"num_layers\":3,",
+        "{ \"x\\u00e9\\n\" : [ {\"a\":[true,false,null,{\"b\":{}}],\"c\":-1.5E-3} , \"\\\"\" ] ,\n",
+        "t");
     edit("t", "]]}", "]] ,\t\"num_layers\" :3 }\r\n ", "b.json");
     make_ok(ts_census_read("a.json", &a, NULL, &err), &err);
     make_ok(ts_census_read("b.json", &b, NULL, &err), &err);
     assert_int_equal(a.decode_passes, b.decode_passes);
-    assert_memory_equal(a.dense[0].bucket_count, b.dense[0].bucket_count, sizeof a.dense[0].bucket_count);
+    assert_memory_equal(a.dense[0].bucket_count, b.dense[0].bucket_count,
+                        sizeof a.dense[0].bucket_count);
     assert_true(a.partial);
     ts_census_free(&a);
     ts_census_free(&b);

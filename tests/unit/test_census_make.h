@@ -40,7 +40,8 @@ static inline ts_ffn_stats *make_stats(const uint32_t *width, uint32_t n_blocks)
 }
 
 /* One generation of n passes of random rows. */
-static inline void make_generation(ts_ffn_stats *s, ts_ffn_stats *shared, uint32_t n, uint64_t *state) {
+static inline void make_generation(ts_ffn_stats *s, ts_ffn_stats *shared, uint32_t n,
+                                   uint64_t *state) {
     static float row[1 << 15];
     ts_ffn_stats *const both[] = {s, shared};
     ts_ffn_note_prefill(s, make_random(state) % 9);
@@ -68,16 +69,40 @@ static inline void make_census(const ts_ffn_stats *s, const ts_ffn_stats *shared
 }
 
 static inline ts_provenance make_provenance(ts_shard *shard) {
-    *shard = (ts_shard){.path = (char *)(uintptr_t)"folder/model.gguf", .bytes = 12345, .xxh3 = "00112233445566778899aabbccddeeff"};
-    return (ts_provenance){.architecture = "llama", .name = "Tiny \"one\"", .description = "a test", .shards = shard, .n_shards = 1,
-                           .engine = "llama.cpp 0.5.0", .ggml = "ggml 0.25.1", .devices = "CPU", .flash_attn = "auto",
-                           .type_k = "f16", .type_v = "f16", .tap = "redirect", .n_threads = 2, .n_gpu_layers = -1, .n_ctx = 512,
-                           .n_batch = 256, .n_ubatch = 128, .n_seq_max = 1, .kv_unified = true, .chat_template = "chatml"};
+    *shard = (ts_shard){.path = (char *)(uintptr_t) "folder/model.gguf",
+                        .bytes = 12345,
+                        .xxh3 = "00112233445566778899aabbccddeeff"};
+    return (ts_provenance){.architecture = "llama",
+                           .name = "Tiny \"one\"",
+                           .description = "a test",
+                           .shards = shard,
+                           .n_shards = 1,
+                           .engine = "llama.cpp 0.5.0",
+                           .ggml = "ggml 0.25.1",
+                           .devices = "CPU",
+                           .flash_attn = "auto",
+                           .type_k = "f16",
+                           .type_v = "f16",
+                           .tap = "redirect",
+                           .n_threads = 2,
+                           .n_gpu_layers = -1,
+                           .n_ctx = 512,
+                           .n_batch = 256,
+                           .n_ubatch = 128,
+                           .n_seq_max = 1,
+                           .kv_unified = true,
+                           .chat_template = "chatml"};
 }
 
 static inline void make_ok(int rc, const ts_error *err) {
     if (rc)
         fail_msg("%s", err->message);
+}
+
+/* A new file each time: some file systems flush one that was cut and written again. */
+static inline void make_write(const char *path, const void *bytes, size_t n) {
+    unlink(path);
+    tmp_write(path, bytes, n);
 }
 
 static inline char *make_slurp(const char *path, size_t *n) {
