@@ -1,12 +1,13 @@
 /*
- * Seconds and memory of direction extraction: two sets of captures, one row of each block, at the size that the
- * methods are held to. Usage: bench_direction [method [snapshots [layers [hidden [threads [noise]]]]]]. Owns the
- * measurement; refuses to judge it.
+ * Seconds and memory of direction extraction: two sets of captures, one row of each block, at the
+ * size that the methods are held to. Usage: bench_direction [method [snapshots [layers [hidden
+ * [threads [noise]]]]]]. Owns the measurement; refuses to judge it.
  *
- * The rows are made when they are asked for (the cost of making them is measured first and shown apart), so the memory
- * shown is the extraction's own. A row is a fixed offset + a class shift + falling variances along the dimensions, the
- * first few dwarfing the others, as residual streams have them; with `noise`, plain normal values, the slowest for
- * eigenvectors since no axis stands out.
+ * The rows are made when they are asked for (the cost of making them is measured first and shown
+ * apart), so the memory shown is the extraction's own. A row is a fixed offset + a class shift +
+ * falling variances along the dimensions, the first few dwarfing the others, as residual streams
+ * have them; with `noise`, plain normal values, the slowest for eigenvectors since no axis stands
+ * out.
  */
 #include <math.h>
 #include <stdio.h>
@@ -48,23 +49,28 @@ static void prepare(source *s, int32_t hidden, int positive, int noise) {
     s->positive = positive;
     s->noise = noise;
     for (uint64_t i = 0; i < N_TABLE; i++)
-        s->normal[i] = (float)(sqrt(-2 * log(uniform(2 * i))) * cos(6.283185307179586 * uniform(2 * i + 1)));
+        s->normal[i] =
+            (float)(sqrt(-2 * log(uniform(2 * i))) * cos(6.283185307179586 * uniform(2 * i + 1)));
     for (int32_t j = 0; j < hidden; j++) {
         s->scale[j] = noise ? 1 : (float)(j < 3 ? 30 : pow(1 + j, -0.5));
-        s->offset[j] = noise ? 0 : s->normal[j] * 2 + (positive ? 0.1f * s->normal[N_TABLE - 1 - j] : 0);
+        s->offset[j] =
+            noise ? 0 : s->normal[j] * 2 + (positive ? 0.1f * s->normal[N_TABLE - 1 - j] : 0);
     }
 }
 
-static int make(void *user, int64_t snapshot, int32_t layer, int32_t n_layers, float *rows, ts_error *err) {
+static int make(void *user, int64_t snapshot, int32_t layer, int32_t n_layers, float *rows,
+                ts_error *err) {
     const source *s = user;
 
     (void)err;
     for (int32_t l = 0; l < n_layers; l++) {
-        uint64_t at = mix((uint64_t)snapshot * 4099 + (uint64_t)(layer + l) * 2 + (uint64_t)s->positive);
+        uint64_t at =
+            mix((uint64_t)snapshot * 4099 + (uint64_t)(layer + l) * 2 + (uint64_t)s->positive);
 
         for (int32_t j = 0; j < s->hidden; j += 64) {
             const float *x = s->normal + (mix(at + (uint64_t)j) & (N_TABLE - 64));
-            /* an odd step through the table would repeat: the start is drawn anew for every 64 values */
+            /* an odd step through the table would repeat: the start is drawn anew for every 64
+             * values */
             for (int32_t k = j; k < j + 64 && k < s->hidden; k++)
                 rows[k] = s->offset[k] + s->scale[k] * x[k - j];
         }
@@ -73,20 +79,23 @@ static int make(void *user, int64_t snapshot, int32_t layer, int32_t n_layers, f
     return 0;
 }
 
-static void measure(const char *method, ts_direction_set set[2], int32_t layers, int threads, double making) {
+static void measure(const char *method, ts_direction_set set[2], int32_t layers, int threads,
+                    double making) {
     ts_direction_options o = {.n_threads = threads};
     ts_direction *d;
     ts_error err = {0};
     struct rusage use;
     double start = now();
 
-    if (!ts_direction_method_find(method, &o.method) || ts_direction_extract(&set[0], &set[1], &o, &d, &err)) {
+    if (!ts_direction_method_find(method, &o.method) ||
+        ts_direction_extract(&set[0], &set[1], &o, &d, &err)) {
         fprintf(stderr, "%s: %s\n", method, err.message);
         exit(1);
     }
     getrusage(RUSAGE_SELF, &use);
     printf("%-10s %8.2f %8.2f %9.0f   %6.3f  %6.3f\n", method, now() - start, making,
-           (double)use.ru_maxrss / 1024, d->blocks[layers / 2].auc, d->blocks[layers / 2].eigen_gap);
+           (double)use.ru_maxrss / 1024, d->blocks[layers / 2].auc,
+           d->blocks[layers / 2].eigen_gap);
     ts_direction_free(d);
 }
 

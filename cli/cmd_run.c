@@ -2,6 +2,7 @@
  * open, attach, start, generate, finish; refuses a line with no prompt or with two. */
 #include "cli.h"
 #include "options.h"
+#include "steering.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -13,13 +14,15 @@
 #define DEFAULT_TOP_K 40
 #define DEFAULT_TOP_P 0.95f
 #define RESID_VARIABLE "TURBOSPARK_RESID_CAPTURE"
+#define FFN_VARIABLE "TURBOSPARK_FFN_HIST"
 
 typedef struct run {
     cli_common common;
-    const char *prompt, *file, *messages_file, *chat_template, *resid_path;
+    const char *prompt, *file, *messages_file, *chat_template, *resid_path, *ffn_path;
     bool chat, ignore_eos, special, logits_hash, top_k_given, top_p_given;
     int32_t n_predict, top_k;
     float temperature, top_p;
+    cli_steering steering;
 
     ts_session *session;
     char *text;                /* the file's; freed by ts_free, as the messages are */
@@ -65,12 +68,17 @@ static int parse(run *r, int argc, char **argv) {
         OPTION(NULL, "resid-capture", "FILE.json", CLI_TEXT, &r->resid_path,
                "write every block's residual stream at the last prompt token; also "
                "by " RESID_VARIABLE),
+        OPTION(NULL, "ffn-hist", "FILE.json", CLI_TEXT, &r->ffn_path,
+               "count the FFN activations of the last prompt token and each generated one; also "
+               "by " FFN_VARIABLE),
         OPTION(NULL, "logits-hash", NULL, CLI_FLAG, &r->logits_hash,
                "print 'logits fnv1a64 HASH over N passes' on stderr: FNV-1a, 64 bits, over the "
                "bytes of all logits"),
     };
+    cli_option steering[CLI_STEERING_OPTIONS];
     const cli_group groups[] = {CLI_GROUP("Prompt", prompt), CLI_GROUP("Generation", generation),
                                 CLI_GROUP("Instruments", instruments),
+                                CLI_GROUP("Steering", steering),
                                 CLI_GROUP("Model", common.model),
                                 CLI_GROUP("Messages", common.output)};
     const cli_syntax syntax = {"run -m FILE (-p TEXT | -f FILE | --messages-file FILE) [options]",
@@ -79,16 +87,28 @@ static int parse(run *r, int argc, char **argv) {
     int n_operands;
 
     cli_common_options(&r->common, &common);
+    cli_steering_options(&r->steering, steering);
     return cli_parse(&syntax, argc, argv, &n_operands);
 }
 
-static int check_output(const run *r) {
-    const char *path = r->resid_path ? r->resid_path : getenv(RESID_VARIABLE);
+/* A path given by flag, else by variable, must not be a file this run reads. */
+static int check_path(const run *r, const char *flag, const char *variable) {
+    const char *path = flag ? flag : getenv(variable);
     int code = cli_keep_input(path, "model", r->common.model);
 
     if (code < 0)
         code = cli_keep_input(path, "input", r->file);
     return code < 0 ? cli_keep_input(path, "input", r->messages_file) : code;
+}
+
+static int check_output(const run *r) {
+    int code = check_path(r, r->resid_path, RESID_VARIABLE);
+
+    if (code < 0)
+        code = check_path(r, r->ffn_path, FFN_VARIABLE);
+    if (code < 0 && r->resid_path && r->ffn_path && strcmp(r->resid_path, r->ffn_path) == 0)
+        code = cli_usage("'--resid-capture' and '--ffn-hist' name the same file '%s'", r->ffn_path);
+    return code;
 }
 
 static int check(const run *r) {
@@ -159,6 +179,7 @@ static int tokenize_prompt(run *r, ts_error *err) {
 
 static int attach(run *r, ts_error *err) {
     ts_resid_options resid = TS_OPTIONS_INIT(ts_resid_options);
+    ts_ffn_hist_options ffn = TS_OPTIONS_INIT(ts_ffn_hist_options);
     int rc = 0;
 
     if (r->resid_path) {
@@ -166,22 +187,31 @@ static int attach(run *r, ts_error *err) {
         unsetenv(RESID_VARIABLE); /* the flag takes the place of its variable */
         rc = ts_session_attach_resid(r->session, &resid, err);
     }
+    if (rc == 0 && r->ffn_path) {
+        ffn.path = r->ffn_path;
+        unsetenv(FFN_VARIABLE);
+        rc = ts_session_attach_ffn(r->session, &ffn, err);
+    }
     return rc != 0 ? rc : ts_session_attach_env(r->session, err);
 }
 
-static int open_and_start(run *r, ts_error *err) {
+/* Returns -1 to go on, else the exit code. */
+static int open_and_start(run *r) {
     ts_session_options opts;
-    int rc;
+    ts_error err = {0};
+    int code;
 
     cli_session_options(&r->common, &opts);
-    rc = read_prompt(r, err);
-    if (rc == 0)
-        rc = ts_session_open(&opts, &r->session, err);
-    if (rc == 0)
-        rc = attach(r, err);
-    if (rc == 0)
-        rc = tokenize_prompt(r, err);
-    return rc != 0 ? rc : ts_session_start(r->session, err);
+    if (read_prompt(r, &err) != 0 || ts_session_open(&opts, &r->session, &err) != 0)
+        return cli_fail_error(&err);
+    code = cli_steering_attach(&r->steering, r->session);
+    if (code >= 0)
+        return code;
+    if (attach(r, &err) != 0 || tokenize_prompt(r, &err) != 0 ||
+        ts_session_start(r->session, &err) != 0)
+        return cli_fail_error(&err);
+    cli_steering_note(r->session);
+    return -1;
 }
 
 static void on_text(const char *bytes, size_t length, void *user) {
@@ -256,13 +286,14 @@ int cmd_run(int argc, char **argv) {
              .top_k = DEFAULT_TOP_K,
              .top_p = DEFAULT_TOP_P,
              .hash = UINT64_C(0xcbf29ce484222325)};
-    ts_error err = {0};
     int code = parse(&r, argc, argv);
 
     if (code < 0)
         code = check(&r);
     if (code < 0)
-        code = open_and_start(&r, &err) == 0 ? generate_and_finish(&r) : cli_fail_error(&err);
+        code = open_and_start(&r);
+    if (code < 0)
+        code = generate_and_finish(&r);
     ts_session_close(r.session);
     ts_free(r.tokens);
     ts_free(r.text);

@@ -178,6 +178,8 @@ static int apply(const cli_option *o, const char *text, ts_error *err) {
     case CLI_LIST:
         ((cli_list *)o->target)->items[((cli_list *)o->target)->n++] = text;
         return 0;
+    case CLI_CALL:
+        return o->call(o->target, label, text, err);
     case CLI_CHOICE:
         return parse_choice(label, o, text, err);
     case CLI_RANGE:

@@ -18,6 +18,7 @@ enum cli_kind {
     CLI_CHOICE,    /* int, index into `choices` */
     CLI_RANGE,     /* ts_range */
     CLI_POSITIONS, /* ts_positions */
+    CLI_CALL,      /* `call` parses it into `target`, in the order of the line */
     CLI_LAYERS,    /* int32_t as in ts_session_options.n_gpu_layers */
 };
 
@@ -36,6 +37,7 @@ typedef struct cli_option {
     double min, max;
     const char *const *choices; /* NULL-terminated */
     bool *given;                /* nullable: set when the option was used */
+    int (*call)(void *target, const char *label, const char *text, ts_error *err);
 } cli_option;
 
 /* One row of a table; what follows the help are designated initializers: .min = 1, .max = 512 */

@@ -480,6 +480,154 @@ TS_API int ts_analyze(const ts_analyze_options *opts, char **text, ts_error *err
 /* Adds up census files of one model into `output` (PATH.json with .meta and .detail). */
 TS_API int ts_merge(const char *const *paths, size_t n_paths, const char *output, bool overwrite, ts_error *err);
 
+/* ---------------------------------------------------------------- directions */
+
+enum ts_extract_method { /* equations and sources: turbospark-extract(1) */
+    TS_EXTRACT_MEAN = 0, /* difference of the means */
+    TS_EXTRACT_PCA,      /* leading axis of the paired differences, not centred */
+    TS_EXTRACT_PCA_REPENG, /* of the centred ones, at length 1 */
+    TS_EXTRACT_SVD,      /* leading axis of all pairwise differences, centred */
+    TS_EXTRACT_LDA,      /* difference of the means through the inverse, shrunk, within-class covariance */
+};
+
+typedef struct ts_extract_options {
+    size_t size;
+    /* Captures: headers of pairs, safetensors, or folders of them (every .json and .safetensors, by name). A safetensors
+     * file with token_ids and hidden_states but no provenance (vLLM's extraction) is one prompt: its last token is
+     * taken. With a session also prompt lists. */
+    const char *const *positive; /* [n_positive] */
+    size_t n_positive;
+    const char *const *negative; /* [n_negative]; paired methods take the sets' snapshots in order */
+    size_t n_negative;
+    const char *output_path;     /* control-vector GGUF */
+    const char *json_path;       /* the figures; nullable */
+    enum ts_extract_method method;
+    enum ts_steering_mode mode;  /* what the file declares; TS_STEERING_DECLARED = TS_STEERING_ADD */
+    const char *orthogonal_path; /* a control vector whose directions are taken out; nullable */
+    double shrinkage;            /* lda, 0.001 to 1; 0 = 0.1 */
+    bool drop_nonfinite;         /* leave out rows with NaN or infinity (of pairs both); else they are an error */
+    bool overwrite;
+    int32_t n_threads;           /* of the arithmetic, 0 = 2; the result does not depend on it */
+    const ts_range *blocks;      /* NULL = all that the captures hold */
+    const int32_t *layer_blocks; /* [n_layer_blocks] block of each layer of captures that do not record it; NULL = 0, 1, .. */
+    size_t n_layer_blocks;
+    const char *column, *chat_template; /* of prompt lists, as ts_capture_options, down to exact */
+    bool chat, special, exact;
+    ts_positions positions;
+    ts_progress_fn on_plan, on_progress; /* of each prompt list's capture */
+    void *user;
+    volatile const int *stop;    /* nullable; as in ts_session_options, which holds while prompts are captured */
+} ts_extract_options;
+
+/* Measured on one block, over the rows used, with d its direction, u = d/|d|, c = u.x. NAN where a figure does not
+ * apply, INFINITY where its divisor is zero. */
+typedef struct ts_extract_block {
+    int32_t block;
+    bool written;                /* false for block 0, which the format cannot name */
+    int64_t n_positive, n_negative; /* rows used */
+    double norm;                 /* |d| */
+    double mean_positive, mean_negative; /* of c: what a clamp would aim at */
+    double separation;           /* their gap over the pooled standard deviation of c within the sets */
+    double mean_row_norm;        /* mean |x| */
+    double share;                /* |d| over mean |x| */
+    double removed_share;        /* mean |c| over mean |x|: what ablate at scale 1 takes away */
+    double auc;                  /* of c, cross-validated */
+    double cos_previous;         /* with the direction of the layer before */
+    double eigen_gap;            /* (l1 - l2) / l1 of the pca methods and svd */
+    int32_t n_folds;             /* that auc comes from */
+} ts_extract_block;
+
+typedef struct ts_extract_result {
+    ts_extract_block *blocks;    /* [n_blocks] ascending; freed by ts_free() */
+    size_t n_blocks;
+    int32_t width;
+    int64_t n_positive, n_negative; /* snapshots of the sets */
+    int64_t n_dropped;           /* rows left out, over all blocks */
+} ts_extract_result;
+
+/* From two sets of captures to a direction a block, written as a control vector that declares mode, hook and model.
+ * Prompt lists are captured first, by sessions of their own over the session's model and with its options (what steers
+ * the session does not steer them), into a folder beside the output that is gone afterwards. `s` is nullable. Needs
+ * memory for one block's rows, at least 256 MiB. `out` is nullable and empty after a failure. Errors: TS_ERR_ARG sets of
+ * unlike width, blocks, model or tokenizer, fewer than two snapshots, a zero direction, output that exists or is an input;
+ * TS_ERR_FORMAT what is no capture, rows that are not finite (named); TS_ERR_MODEL a control vector of another model;
+ * TS_ERR_IO; TS_ERR_INTERRUPTED; what ts_capture_run returns. Nothing is written then. */
+TS_API int ts_extract_run(const ts_session *s, const ts_extract_options *opts, ts_extract_result *out, ts_error *err);
+
+TS_API const char *ts_extract_method_name(enum ts_extract_method method); /* "pca-repeng" */
+
+/* ---------------------------------------------------------------- logits of a text, and their comparison */
+
+typedef struct ts_logits_options {
+    size_t size;
+    const char *input_path;  /* a text, read teacher-forced: every token is given, none is sampled */
+    const char *output_path; /* a folder, made if it is not there: meta.json with logits.f16 or logits.f32 */
+    bool f32;                /* keep float32; else float16 */
+    uint32_t window;         /* tokens of one context; 0 = the session's n_ctx (default: the model's, at most 4096) */
+    uint32_t stride;         /* from one window's start to the next, 1 to window; 0 = half a window, or one window
+                                where the text fits into it */
+    bool overwrite;          /* replace a dump that is there */
+    ts_progress_fn on_plan;  /* once, before computing: totals and predicted bytes */
+    ts_progress_fn on_progress; /* after each batch; tokens count those of every window */
+    void *user;
+} ts_logits_options;
+
+typedef struct ts_logits_result {
+    int64_t n_tokens, n_rows; /* rows = tokens - 1: row i follows token i */
+    int64_t first_scored_position; /* the first row that counts in comparisons: window - stride */
+    uint32_t window, stride, n_windows;
+    uint64_t n_bytes;         /* of the rows */
+    double seconds;
+} ts_logits_result;
+
+/* Writes the logits of a text in one session (not started yet). A text longer than a window runs in several, each
+ * from an empty memory; a window after the first writes only the rows behind those its predecessor wrote, so that
+ * each scored token has at least window - stride tokens of context. Where the model begins texts with BOS, such a
+ * window has it in place of its first token. Errors: TS_ERR_ARG numbers out of range, a text of one token or
+ * one in which nothing would be scored, a dump already there; TS_ERR_IO no space (predicted bytes named);
+ * TS_ERR_FORMAT logits that the type does not hold; TS_ERR_INTERRUPTED. After an error nothing is left, and a dump that
+ * was to be replaced is as it was. */
+TS_API int ts_logits_run(ts_session *s, const ts_logits_options *opts, ts_logits_result *out, ts_error *err);
+
+typedef struct ts_kld_options {
+    size_t size;
+    const char *a, *b;       /* dumps: folders, or their meta.json */
+    const char *floor;       /* nullable: a made once more, compared with a as b is */
+    const char *json_path;   /* nullable: the result as one JSON object */
+    ts_progress_fn on_progress; /* tokens count rows */
+    void *user;
+    volatile const int *stop; /* nullable, as in ts_session_options */
+} ts_kld_options;
+
+typedef struct ts_kld_stats {
+    double mean, median, p99, max; /* nats; median and p99 linear between the two nearest rows */
+} ts_kld_stats;
+
+/* Two dumps over the scored rows. p and q are the softmax of the two rows, restricted to tokens that neither rules out
+ * with -infinity. */
+typedef struct ts_kld_pair {
+    ts_kld_stats forward;    /* KL(p | q) */
+    ts_kld_stats backward;   /* KL(q | p) */
+    double agreement;        /* share of rows with the same most likely token; the lower id of equals */
+    double perplexity[2], entropy[2]; /* of each over the text; INFINITY where it rules out a token of the text */
+    int64_t n_outside;       /* rows in which one rules out tokens that the other gives probability to */
+    double max_outside;      /* the most probability on such tokens */
+    bool identical;          /* every logit equal to the bit */
+    int64_t parted_row;      /* first row whose most likely tokens differ, -1 = none; it is about token row + 1 */
+    int32_t parted_top[2], parted_token; /* there: each one's most likely token, and the text's */
+} ts_kld_pair;
+
+typedef struct ts_kld_result {
+    int64_t n_rows, first_scored_position; /* rows of a dump; of these, the first compared */
+    int32_t n_vocab;
+    ts_kld_pair pair, floor; /* floor: zero without one */
+    bool has_floor;
+} ts_kld_result;
+
+/* Compares two dumps; needs no model. TS_ERR_ARG: of different vocabularies, lengths, tokens or scored rows, naming the
+ * first difference, or without a scored row; TS_ERR_FORMAT damaged ones; TS_ERR_IO; TS_ERR_INTERRUPTED. */
+TS_API int ts_kld_run(const ts_kld_options *opts, ts_kld_result *out, ts_error *err);
+
 /* ---------------------------------------------------------------- files */
 
 /* What one of our files is, without a model: residual pair (.json), .meta, .safetensors, control vector

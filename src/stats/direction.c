@@ -1,5 +1,5 @@
-/* Walks the blocks of two sets, a group at a time, and hands each to the method. Owns reading, threads, and what the
- * errors say. Refuses sets that do not fit together. */
+/* Walks the blocks of two sets, a group at a time, and hands each to the method. Owns reading,
+ * threads, and what the errors say. Refuses sets that do not fit together. */
 #include "stats/direction.h"
 
 #include <inttypes.h>
@@ -12,7 +12,8 @@
 
 enum { MAX_THREADS = 64 };
 
-static const char *const names[TS_DIRECTION_METHOD_COUNT] = {"mean", "pca", "pca-repeng", "svd", "lda"};
+static const char *const names[TS_DIRECTION_METHOD_COUNT] = {"mean", "pca", "pca-repeng", "svd",
+                                                             "lda"};
 
 const char *ts_direction_method_name(enum ts_direction_method method) {
     return (unsigned)method < TS_DIRECTION_METHOD_COUNT ? names[method] : "unknown";
@@ -34,7 +35,7 @@ typedef struct group {
     const ts_direction_options *o;
     ts_fit fit; /* its control direction is set for each block */
     ts_direction *out;
-    float *rows; /* [layers of the group][n of both sets][hidden] */
+    float *rows;     /* [layers of the group][n of both sets][hidden] */
     float *snapshot; /* [layers of the group][hidden] */
     int32_t first, n_layers, room;
     pthread_mutex_t lock;
@@ -46,32 +47,37 @@ typedef struct group {
 
 static int check_set(const ts_direction_set *s, ts_error *err) {
     if (s->n_layers < 1 || s->n_hidden < 1)
-        return ts_fail(err, TS_ERR_ARG, "'%s' has %" PRId32 " layers of %" PRId32 " values, expected at least one",
+        return ts_fail(err, TS_ERR_ARG,
+                       "'%s' has %" PRId32 " layers of %" PRId32 " values, expected at least one",
                        s->name, s->n_layers, s->n_hidden);
     if (s->n < 2)
-        return ts_fail(err, TS_ERR_ARG, "'%s' has %" PRId64 " snapshot%s, expected at least 2", s->name, s->n,
-                       s->n == 1 ? "" : "s");
+        return ts_fail(err, TS_ERR_ARG, "'%s' has %" PRId64 " snapshot%s, expected at least 2",
+                       s->name, s->n, s->n == 1 ? "" : "s");
     return TS_OK;
 }
 
-static int check(const ts_direction_set *a, const ts_direction_set *b, const ts_direction_options *o, ts_error *err) {
+static int check(const ts_direction_set *a, const ts_direction_set *b,
+                 const ts_direction_options *o, ts_error *err) {
     int rc;
 
     if ((unsigned)o->method >= TS_DIRECTION_METHOD_COUNT)
-        return ts_fail(err, TS_ERR_ARG, "method: expected 0 to %d, got %d", TS_DIRECTION_METHOD_COUNT - 1,
-                       (int)o->method);
+        return ts_fail(err, TS_ERR_ARG, "method: expected 0 to %d, got %d",
+                       TS_DIRECTION_METHOD_COUNT - 1, (int)o->method);
     if (o->shrinkage != 0 && !(o->shrinkage >= 0.001 && o->shrinkage <= 1))
         return ts_fail(err, TS_ERR_ARG, "shrinkage: expected 0.001 to 1, got %g", o->shrinkage);
     if ((rc = check_set(a, err)) || (rc = check_set(b, err)))
         return rc;
     if (a->n_hidden != b->n_hidden)
-        return ts_fail(err, TS_ERR_ARG, "the sets differ in width: '%s' has %" PRId32 ", '%s' has %" PRId32, a->name,
+        return ts_fail(err, TS_ERR_ARG,
+                       "the sets differ in width: '%s' has %" PRId32 ", '%s' has %" PRId32, a->name,
                        a->n_hidden, b->name, b->n_hidden);
     if (a->n_layers != b->n_layers)
-        return ts_fail(err, TS_ERR_ARG, "the sets differ in layers: '%s' has %" PRId32 ", '%s' has %" PRId32, a->name,
-                       a->n_layers, b->name, b->n_layers);
+        return ts_fail(err, TS_ERR_ARG,
+                       "the sets differ in layers: '%s' has %" PRId32 ", '%s' has %" PRId32,
+                       a->name, a->n_layers, b->name, b->n_layers);
     if (ts_method_is_paired(o->method) && a->n != b->n)
-        return ts_fail(err, TS_ERR_ARG, "'%s' needs pairs: '%s' has %" PRId64 " snapshots, '%s' has %" PRId64,
+        return ts_fail(err, TS_ERR_ARG,
+                       "'%s' needs pairs: '%s' has %" PRId64 " snapshots, '%s' has %" PRId64,
                        names[o->method], a->name, a->n, b->name, b->n);
     return TS_OK;
 }
@@ -110,7 +116,8 @@ static int fail_bad_row(const group *g, const ts_block_rows *r, int32_t layer, t
     while (j < r->width - 1 && isfinite(x[j]))
         j++;
     return ts_fail_at(err, TS_ERR_FORMAT, r->bad[which],
-                      "'%s': snapshot %" PRId64 ", block %" PRId32 " is not finite: value %" PRId32 " is %g",
+                      "'%s': snapshot %" PRId64 ", block %" PRId32 " is not finite: value %" PRId32
+                      " is %g",
                       g->set[which]->name, r->bad[which], block_id(g->o, layer), j, (double)x[j]);
 }
 
@@ -118,13 +125,17 @@ static int fail_state(const group *g, int32_t layer, enum ts_fit_state state, ts
     int32_t id = block_id(g->o, layer);
 
     if (state == TS_FIT_TAKEN)
-        return ts_fail(err, TS_ERR_ARG,
-                       "block %" PRId32 ": the direction is zero: the control direction takes all of it", id);
+        return ts_fail(
+            err, TS_ERR_ARG,
+            "block %" PRId32 ": the direction is zero: the control direction takes all of it", id);
     if (state == TS_FIT_UNCONVERGED)
-        return ts_fail(err, TS_ERR_ARG, "block %" PRId32 ": 'lda' does not converge, a larger shrinkage may help", id);
+        return ts_fail(err, TS_ERR_ARG,
+                       "block %" PRId32 ": 'lda' does not converge, a larger shrinkage may help",
+                       id);
     return ts_fail(err, TS_ERR_ARG,
-                   "block %" PRId32 ": the direction is zero: '%s' and '%s' do not differ along its axis", id,
-                   g->set[TS_POSITIVE]->name, g->set[TS_NEGATIVE]->name);
+                   "block %" PRId32
+                   ": the direction is zero: '%s' and '%s' do not differ along its axis",
+                   id, g->set[TS_POSITIVE]->name, g->set[TS_NEGATIVE]->name);
 }
 
 /* Direction and figures of one block; d is working memory, [width]. */
@@ -138,7 +149,8 @@ static int extract_block(group *g, int32_t layer, ts_block_rows *r, double *d, t
     for (int set = 0; set < 2; set++)
         if (r->kept[set] < 2)
             return ts_fail(err, TS_ERR_FORMAT,
-                           "'%s': block %" PRId32 " has %" PRId64 " finite rows of %" PRId64 ", expected at least 2",
+                           "'%s': block %" PRId32 " has %" PRId64 " finite rows of %" PRId64
+                           ", expected at least 2",
                            g->set[set]->name, block_id(g->o, layer), r->kept[set], r->n[set]);
     fit.orthogonal = g->o->orthogonal ? g->o->orthogonal[layer] : NULL;
     rc = ts_fit_block(&fit, r, TS_ALL_FOLDS, d, &b->eigen_gap, &state);
@@ -165,7 +177,8 @@ static int run_block(group *g, int32_t layer, ts_error *err) {
         return ts_fail_nomem(err, "a direction", width * sizeof *d);
     x[0] = g->rows + (size_t)((layer - g->first) * n_rows(g)) * width;
     x[1] = x[0] + (size_t)n[0] * width;
-    rc = ts_block_rows_init(&r, x, n, g->out->n_hidden, g->o->drop_nonfinite, ts_method_is_paired(g->o->method));
+    rc = ts_block_rows_init(&r, x, n, g->out->n_hidden, g->o->drop_nonfinite,
+                            ts_method_is_paired(g->o->method));
     if (rc == TS_ERR_FORMAT)
         rc = fail_bad_row(g, &r, layer, err);
     else if (rc)
@@ -216,7 +229,8 @@ static int run_group(group *g, ts_error *err) {
     pthread_t threads[MAX_THREADS];
 
     g->next = g->first;
-    while (started < n - 1 && started < g->n_layers - 1 && !pthread_create(&threads[started], NULL, work, g))
+    while (started < n - 1 && started < g->n_layers - 1 &&
+           !pthread_create(&threads[started], NULL, work, g))
         started++;
     work(g);
     for (int i = 0; i < started; i++)
@@ -255,7 +269,8 @@ static int make_result(const ts_direction_set *s, ts_direction **out, ts_error *
     d->n_hidden = s->n_hidden;
     d->d = ts_calloc(layers * width, sizeof *d->d);
     d->blocks = ts_calloc(layers, sizeof *d->blocks);
-    return d->d && d->blocks ? TS_OK : ts_fail_nomem(err, "directions", layers * width * sizeof *d->d);
+    return d->d && d->blocks ? TS_OK
+                             : ts_fail_nomem(err, "directions", layers * width * sizeof *d->d);
 }
 
 /* Room for as many layers as the budget has, at least one and at most all. */
@@ -263,13 +278,17 @@ static int make_room(group *g, ts_error *err) {
     size_t budget = g->o->max_bytes ? g->o->max_bytes : TS_DIRECTION_MAX_BYTES;
     size_t width = (size_t)g->out->n_hidden, rows = (size_t)n_rows(g), layer;
 
-    if (g->set[0]->n > INT64_MAX - g->set[1]->n || __builtin_mul_overflow(rows, width * sizeof(float), &layer))
+    if (g->set[0]->n > INT64_MAX - g->set[1]->n ||
+        __builtin_mul_overflow(rows, width * sizeof(float), &layer))
         return ts_fail_nomem(err, "the rows of a block", SIZE_MAX);
-    g->room = budget / layer < (size_t)g->out->n_layers ? (int32_t)(budget / layer) : g->out->n_layers;
+    g->room =
+        budget / layer < (size_t)g->out->n_layers ? (int32_t)(budget / layer) : g->out->n_layers;
     g->room = g->room > 0 ? g->room : 1;
     g->rows = ts_malloc((size_t)g->room * layer);
     g->snapshot = ts_malloc((size_t)g->room * width * sizeof *g->snapshot);
-    return g->rows && g->snapshot ? TS_OK : ts_fail_nomem(err, "the rows of a block", (size_t)g->room * layer);
+    return g->rows && g->snapshot
+               ? TS_OK
+               : ts_fail_nomem(err, "the rows of a block", (size_t)g->room * layer);
 }
 
 int ts_direction_extract(const ts_direction_set *positive, const ts_direction_set *negative,
@@ -280,8 +299,9 @@ int ts_direction_extract(const ts_direction_set *positive, const ts_direction_se
     *out = NULL;
     if (rc)
         return rc;
-    g.fit = (ts_fit){.method = options->method,
-                     .shrinkage = options->shrinkage > 0 ? options->shrinkage : TS_DIRECTION_SHRINKAGE};
+    g.fit =
+        (ts_fit){.method = options->method,
+                 .shrinkage = options->shrinkage > 0 ? options->shrinkage : TS_DIRECTION_SHRINKAGE};
     g.failed = positive->n_layers;
     pthread_mutex_init(&g.lock, NULL);
     rc = make_result(positive, &g.out, err);

@@ -1,5 +1,5 @@
-/* Rows of a block (direction_block.h). Rows stay f32 where they lie; each is widened when it is used, so every sum
- * and product is f64. */
+/* Rows of a block (direction_block.h). Rows stay f32 where they lie; each is widened when it is
+ * used, so every sum and product is f64. */
 #include "stats/direction_block.h"
 
 #include <cblas.h>
@@ -11,7 +11,8 @@
 /* Eight values a turn, a count the compiler knows: gcc's -O2 leaves other loops scalar. */
 enum { LANES = 8 };
 
-void ts_row_widen(const float *restrict x, const double *restrict centre, int32_t n, double *restrict to) {
+void ts_row_widen(const float *restrict x, const double *restrict centre, int32_t n,
+                  double *restrict to) {
     static const double zero[LANES];
     const double *c = centre ? centre : zero;
     size_t step = centre ? LANES : 0;
@@ -55,10 +56,12 @@ double ts_row_dot(const float *x, const double *v, int32_t n) {
             lane[k] += (double)x[j + k] * v[j + k];
     for (; j < n; j++)
         lane[0] += (double)x[j] * v[j];
-    return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7]));
+    return ((lane[0] + lane[4]) + (lane[1] + lane[5])) +
+           ((lane[2] + lane[6]) + (lane[3] + lane[7]));
 }
 
-/* Norms of all rows, in place of a test for each value: the f64 norm of a finite f32 row is finite. */
+/* Norms of all rows, in place of a test for each value: the f64 norm of a finite f32 row is finite.
+ */
 static void find_bad(ts_block_rows *r, double *norm) {
     for (int set = 0; set < 2; set++) {
         r->bad[set] = -1;
@@ -108,8 +111,8 @@ static void add_up(ts_block_rows *r, const double *norm) {
     }
 }
 
-int ts_block_rows_init(ts_block_rows *r, const float *const x[2], const int64_t n[2], int32_t width, bool drop_bad,
-                       bool paired) {
+int ts_block_rows_init(ts_block_rows *r, const float *const x[2], const int64_t n[2], int32_t width,
+                       bool drop_bad, bool paired) {
     size_t rows = (size_t)(n[0] + n[1]), sums = 2 * TS_DIRECTION_MAX_FOLDS * (size_t)width;
     double *at, *norm;
 
@@ -210,11 +213,12 @@ int64_t ts_scatter_rank(const ts_scatter *s) {
 
 /* gram += chunk^T chunk, the lower half: chunk [rows][width]. */
 static void add_gram(double *gram, const double *chunk, int rows, int32_t width) {
-    cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, width, rows, 1, chunk, width, 1, gram, width);
+    cblas_dsyrk(CblasRowMajor, CblasLower, CblasTrans, width, rows, 1, chunk, width, 1, gram,
+                width);
 }
 
-/* Rows, each scaled by the root of its weight, go to `to` one after another; when `gram` is given they are added to
- * it every CHUNK rows and `to` has room for no more. */
+/* Rows, each scaled by the root of its weight, go to `to` one after another; when `gram` is given
+ * they are added to it every CHUNK rows and `to` has room for no more. */
 enum { CHUNK = 256 };
 
 static void weighted_rows(const ts_scatter *s, double *to, double *gram) {
@@ -242,7 +246,8 @@ static void weighted_rows(const ts_scatter *s, double *to, double *gram) {
 static int top_of_rows(const ts_scatter *s, int32_t n, double *v, double value[2]) {
     int32_t width = s->rows->width;
     double *w = ts_malloc((size_t)n * (size_t)width * sizeof *w);
-    double *gram = ts_calloc((size_t)n * (size_t)n, sizeof *gram), *z = ts_malloc((size_t)n * sizeof *z);
+    double *gram = ts_calloc((size_t)n * (size_t)n, sizeof *gram),
+           *z = ts_malloc((size_t)n * sizeof *z);
     int rc = w && gram && z ? TS_OK : TS_ERR_NOMEM;
 
     if (!rc) {
@@ -281,5 +286,6 @@ static int top_of_dimensions(const ts_scatter *s, double *v, double value[2]) {
 int ts_scatter_top_dense(const ts_scatter *s, double *v, double value[2]) {
     int64_t n = ts_scatter_rank(s);
 
-    return n <= s->rows->width ? top_of_rows(s, (int32_t)n, v, value) : top_of_dimensions(s, v, value);
+    return n <= s->rows->width ? top_of_rows(s, (int32_t)n, v, value)
+                               : top_of_dimensions(s, v, value);
 }

@@ -1,5 +1,5 @@
-/* The methods of direction.h on one block. A fit has an axis first (each method's own), then a length and a sign (one
- * rule for all but pca-repeng). */
+/* The methods of direction.h on one block. A fit has an axis first (each method's own), then a
+ * length and a sign (one rule for all but pca-repeng). */
 #include "stats/direction_fit.h"
 
 #include <cblas.h>
@@ -8,12 +8,13 @@
 
 #include "core/mem.h"
 
-/* Where small and large part: below, LAPACK takes the Gram matrix apart in well under a second and to the last digit;
- * above, Lanczos reads the rows a few dozen times. */
+/* Where small and large part: below, LAPACK takes the Gram matrix apart in well under a second and
+ * to the last digit; above, Lanczos reads the rows a few dozen times. */
 enum { DENSE_MAX = 1024, LANCZOS_STEPS = 500, FOLD_STEPS = 40, SOLVE_STEPS = 3000 };
 static const double axis_tolerance = 1e-7, fold_tolerance = 1e-3, solve_tolerance = 1e-10;
 
-/* A difference of means this small against the rows is what adding up the same rows in another order leaves. */
+/* A difference of means this small against the rows is what adding up the same rows in another
+ * order leaves. */
 static const double zero_share = 1e-11;
 
 typedef struct fitting {
@@ -57,7 +58,8 @@ static ts_scatter scatter_of(const fitting *g) {
         break;
     case TS_DIRECTION_PCA_REPENG:
         s.paired = true;
-        s.centre[TS_POSITIVE] = g->delta; /* the mean of the differences is the difference of the means */
+        s.centre[TS_POSITIVE] =
+            g->delta; /* the mean of the differences is the difference of the means */
         break;
     default:
         for (int set = 0; set < 2; set++) {
@@ -77,8 +79,8 @@ static int eigen_axis(const fitting *g, double *axis, double *gap, bool *zero) {
     int rc = TS_OK;
 
     if (rank > DENSE_MAX && m.n > DENSE_MAX)
-        rc = ts_lanczos_top(&m, fold ? FOLD_STEPS : LANCZOS_STEPS, fold ? fold_tolerance : axis_tolerance, axis, value,
-                            &converged);
+        rc = ts_lanczos_top(&m, fold ? FOLD_STEPS : LANCZOS_STEPS,
+                            fold ? fold_tolerance : axis_tolerance, axis, value, &converged);
     if (!rc && !converged && !(fold && rank > DENSE_MAX && m.n > DENSE_MAX))
         rc = ts_scatter_top_dense(&s, axis, value);
     if (rc)
@@ -102,8 +104,8 @@ static int lda_axis(const fitting *g, double *axis, bool *converged) {
         *converged = true;
         return TS_OK;
     }
-    return ts_solve(&m, g->delta, g->out == TS_ALL_FOLDS ? solve_tolerance : fold_tolerance, SOLVE_STEPS, axis,
-                    converged);
+    return ts_solve(&m, g->delta, g->out == TS_ALL_FOLDS ? solve_tolerance : fold_tolerance,
+                    SOLVE_STEPS, axis, converged);
 }
 
 /* axis -= its part along the control direction; then to length 1. False when nothing is left. */

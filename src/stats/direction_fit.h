@@ -6,9 +6,9 @@
 
 enum ts_fit_state {
     TS_FIT_FOUND = 0,
-    TS_FIT_ZERO,         /* no axis, or the sets have the same mean along it */
-    TS_FIT_TAKEN,        /* the control direction takes all of the axis */
-    TS_FIT_UNCONVERGED,  /* lda's solver gave up */
+    TS_FIT_ZERO,        /* no axis, or the sets have the same mean along it */
+    TS_FIT_TAKEN,       /* the control direction takes all of the axis */
+    TS_FIT_UNCONVERGED, /* lda's solver gave up */
 };
 
 typedef struct ts_fit {
@@ -21,8 +21,8 @@ static inline bool ts_method_is_paired(enum ts_direction_method m) {
     return m == TS_DIRECTION_PCA || m == TS_DIRECTION_PCA_REPENG;
 }
 
-/* Writes d [width] and, of eigenvector methods with `out` TS_ALL_FOLDS, the eigen-gap (else NAN). 0 or TS_ERR_NOMEM;
- * *state says whether there is a direction. */
+/* Writes d [width] and, of eigenvector methods with `out` TS_ALL_FOLDS, the eigen-gap (else NAN). 0
+ * or TS_ERR_NOMEM; *state says whether there is a direction. */
 int ts_fit_block(const ts_fit *f, const ts_block_rows *r, int out, double *d, double *eigen_gap,
                  enum ts_fit_state *state);
 

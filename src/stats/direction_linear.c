@@ -1,5 +1,5 @@
-/* Eigenvectors and solutions (direction_linear.h). Every sum is f64. Refuses matrices that are not symmetric only by
- * contract: nothing here looks. */
+/* Eigenvectors and solutions (direction_linear.h). Every sum is f64. Refuses matrices that are not
+ * symmetric only by contract: nothing here looks. */
 #include "stats/direction_linear.h"
 
 #include <cblas.h>
@@ -14,7 +14,7 @@
 typedef struct lanczos {
     int32_t n;
     int k, max;
-    double *basis; /* [max + 1][n] orthonormal */
+    double *basis;        /* [max + 1][n] orthonormal */
     double *alpha, *beta; /* [max] */
     double *d, *e;        /* [max] copies, overwritten by LAPACK */
     double *z;            /* [2][max] eigenvectors, ascending value */
@@ -45,8 +45,8 @@ static int lanczos_start(lanczos *l, int32_t n, int max) {
     return TS_OK;
 }
 
-/* One step: w = M q_k, made orthogonal to all of the basis (twice: once is not enough), becomes q_{k+1}. Returns false
- * when nothing of it is left: the basis spans an invariant space. */
+/* One step: w = M q_k, made orthogonal to all of the basis (twice: once is not enough), becomes
+ * q_{k+1}. Returns false when nothing of it is left: the basis spans an invariant space. */
 static bool lanczos_step(lanczos *l, const ts_operator *m) {
     size_t n = (size_t)l->n;
     double *q = l->basis + (size_t)l->k * n, *w = q + n;
@@ -82,8 +82,8 @@ static int lanczos_ritz(lanczos *l) {
         return TS_ERR_NOMEM;
     memcpy(l->d, l->alpha, (size_t)k * sizeof *l->d);
     memcpy(l->e, l->beta, (size_t)k * sizeof *l->e);
-    info = LAPACKE_dstevr(LAPACK_COL_MAJOR, 'V', 'I', k, l->d, l->e, 0, 0, k - want + 1, k, 0, &found, w, l->z, k,
-                          support);
+    info = LAPACKE_dstevr(LAPACK_COL_MAJOR, 'V', 'I', k, l->d, l->e, 0, 0, k - want + 1, k, 0,
+                          &found, w, l->z, k, support);
     l->theta[0] = w[want - 1];
     l->theta[1] = want > 1 ? w[0] : 0;
     for (int i = 0; i < want; i++)
@@ -100,7 +100,8 @@ static bool lanczos_done(const lanczos *l, double tolerance) {
     return l->k > 1 && l->residual[0] <= tolerance * gap && l->residual[1] <= 0.02 * gap;
 }
 
-int ts_lanczos_top(const ts_operator *m, int max_steps, double tolerance, double *v, double value[2], bool *converged) {
+int ts_lanczos_top(const ts_operator *m, int max_steps, double tolerance, double *v,
+                   double value[2], bool *converged) {
     enum { CHECK_EVERY = 4 };
     int max = max_steps < m->n ? max_steps : m->n;
     lanczos l;
@@ -136,8 +137,8 @@ int ts_dense_top(double *matrix, int32_t n, double *v, double value[2]) {
     if (!w)
         return TS_ERR_NOMEM;
     /* the lower half by rows is the upper half by columns */
-    info = LAPACKE_dsyevr(LAPACK_COL_MAJOR, 'V', 'I', 'U', n, matrix, n, 0, 0, n - want + 1, n, 0, &found, w, z, n,
-                          support);
+    info = LAPACKE_dsyevr(LAPACK_COL_MAJOR, 'V', 'I', 'U', n, matrix, n, 0, 0, n - want + 1, n, 0,
+                          &found, w, z, n, support);
     value[0] = w[want - 1];
     value[1] = want > 1 ? w[0] : 0;
     memcpy(v, z + (size_t)(want - 1) * size, size * sizeof *v);
@@ -145,7 +146,8 @@ int ts_dense_top(double *matrix, int32_t n, double *v, double value[2]) {
     return info == 0 && found == want ? TS_OK : TS_ERR_NOMEM;
 }
 
-int ts_solve(const ts_operator *m, const double *b, double tolerance, int max_steps, double *x, bool *converged) {
+int ts_solve(const ts_operator *m, const double *b, double tolerance, int max_steps, double *x,
+             bool *converged) {
     int32_t n = m->n;
     size_t size = (size_t)n;
     double *r = ts_malloc(3 * size * sizeof *r), *p = r ? r + size : NULL, *q = r ? p + size : NULL;

@@ -1,5 +1,6 @@
 /* Leading eigenvectors and solutions of symmetric positive operators.
- * Owns: Lanczos, conjugate gradients, the dense way through LAPACK. Refuses to know where an operator comes from. */
+ * Owns: Lanczos, conjugate gradients, the dense way through LAPACK. Refuses to know where an
+ * operator comes from. */
 #ifndef TS_STATS_DIRECTION_LINEAR_H
 #define TS_STATS_DIRECTION_LINEAR_H
 
@@ -14,14 +15,19 @@ typedef struct ts_operator {
 } ts_operator;
 
 /* Leading eigenvector v [n] at length 1 and the two largest eigenvalues of M, by Lanczos with full
- * reorthogonalisation from a fixed start. Ends when the angle's bound |residual| / (value[0] - value[1]) is within
- * `tolerance`, or after max_steps with *converged false and the best v so far. 0, or TS_ERR_NOMEM. */
-int ts_lanczos_top(const ts_operator *m, int max_steps, double tolerance, double *v, double value[2], bool *converged);
+ * reorthogonalisation from a fixed start. Ends when the angle's bound |residual| / (value[0] -
+ * value[1]) is within `tolerance`, or after max_steps with *converged false and the best v so far.
+ * 0, or TS_ERR_NOMEM. */
+int ts_lanczos_top(const ts_operator *m, int max_steps, double tolerance, double *v,
+                   double value[2], bool *converged);
 
-/* The same of a dense matrix [n][n] (upper or lower half in row-major order: lower), which is overwritten. */
+/* The same of a dense matrix [n][n] (upper or lower half in row-major order: lower), which is
+ * overwritten. */
 int ts_dense_top(double *matrix, int32_t n, double *v, double value[2]);
 
-/* Solves M x = b to |b - M x| <= tolerance |b| by conjugate gradients from x = 0. 0, or TS_ERR_NOMEM. */
-int ts_solve(const ts_operator *m, const double *b, double tolerance, int max_steps, double *x, bool *converged);
+/* Solves M x = b to |b - M x| <= tolerance |b| by conjugate gradients from x = 0. 0, or
+ * TS_ERR_NOMEM. */
+int ts_solve(const ts_operator *m, const double *b, double tolerance, int max_steps, double *x,
+             bool *converged);
 
 #endif

@@ -1,4 +1,5 @@
-/* The figures of direction.h: of a direction on the rows it came from, and of directions from some rows on others. */
+/* The figures of direction.h: of a direction on the rows it came from, and of directions from some
+ * rows on others. */
 #include "stats/direction_report.h"
 
 #include <cblas.h>
@@ -75,8 +76,8 @@ static double count_ordered(scored *s, int64_t n) {
 }
 
 /* Adds one fold's pairs. d and s are working memory. */
-static int test_fold(const ts_fit *f, const ts_block_rows *r, int fold, double *d, scored *s, double *ordered,
-                     double *pairs) {
+static int test_fold(const ts_fit *f, const ts_block_rows *r, int fold, double *d, scored *s,
+                     double *ordered, double *pairs) {
     int64_t n = 0, held[2] = {r->count[fold][0], r->count[fold][1]};
     enum ts_fit_state state;
     double ignored;
@@ -90,13 +91,15 @@ static int test_fold(const ts_fit *f, const ts_block_rows *r, int fold, double *
     for (int set = 0; set < 2; set++)
         for (int64_t i = 0; i < r->n[set]; i++)
             if (r->fold[set][i] == fold)
-                s[n++] = (scored){ts_row_dot(r->x[set] + (size_t)i * (size_t)r->width, d, r->width), set};
+                s[n++] = (scored){ts_row_dot(r->x[set] + (size_t)i * (size_t)r->width, d, r->width),
+                                  set};
     *ordered += count_ordered(s, n);
     *pairs += (double)held[0] * (double)held[1];
     return TS_OK;
 }
 
-int ts_report_block(const ts_fit *f, const ts_block_rows *r, const double *d, ts_direction_block *b) {
+int ts_report_block(const ts_fit *f, const ts_block_rows *r, const double *d,
+                    ts_direction_block *b) {
     size_t width = (size_t)r->width, rows = (size_t)(r->kept[0] + r->kept[1]);
     double ordered = 0, pairs = 0;
     double *u = ts_malloc((width + rows) * sizeof *u);

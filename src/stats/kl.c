@@ -1,5 +1,5 @@
-/* Divergence of two rows of logits (kl.h). One walk finds the largest logits, a second sums everything: with
- * a = p's logit less its largest, b likewise, Z the sums of exp,
+/* Divergence of two rows of logits (kl.h). One walk finds the largest logits, a second sums
+ * everything: with a = p's logit less its largest, b likewise, Z the sums of exp,
  *
  *     KL(p|q) = sum e^a (a - b) / Zp - (log Zp - log Zq),  entropy = log Zp - sum e^a a / Zp. */
 #include "stats/kl.h"
@@ -24,7 +24,8 @@ static int find_max(const float *x, int32_t n, sums *s, ts_error *err) {
     s->top = -1;
     for (int32_t i = 0; i < n; i++) {
         if (isnan(x[i]) || x[i] == INFINITY)
-            return ts_fail_at(err, TS_ERR_FORMAT, i, "logit of token %" PRId32 " is %g", i, (double)x[i]);
+            return ts_fail_at(err, TS_ERR_FORMAT, i, "logit of token %" PRId32 " is %g", i,
+                              (double)x[i]);
         if (x[i] > max) {
             max = x[i];
             s->top = i;
@@ -48,7 +49,8 @@ static double nll(const float *x, int32_t token, const sums *s) {
     return token < 0 ? NAN : log(s->z) - ((double)x[token] - s->max);
 }
 
-/* Of the two distributions on the tokens that both allow. Rounding can take it below 0 only in the last digits. */
+/* Of the two distributions on the tokens that both allow. Rounding can take it below 0 only in the
+ * last digits. */
 static double divergence(const sums *p, const sums *q) {
     double kl = 0;
 
@@ -80,7 +82,8 @@ static void add_up(const float *p, const float *q, int32_t n, sums *sp, sums *sq
     }
 }
 
-int ts_kl_compare(const float *p, const float *q, int32_t n_vocab, int32_t token, ts_kl_row *out, ts_error *err) {
+int ts_kl_compare(const float *p, const float *q, int32_t n_vocab, int32_t token, ts_kl_row *out,
+                  ts_error *err) {
     sums sp = {0}, sq = {0};
     int rc = check(n_vocab, token, err);
 
@@ -120,7 +123,8 @@ int ts_kl_single(const float *p, int32_t n_vocab, int32_t token, ts_kl_row *out,
         s.z += ea;
         s.za += p[i] != -INFINITY ? ea * a : 0;
     }
-    *out = (ts_kl_row){NAN, NAN, log(s.z) - s.za / s.z, NAN, nll(p, token, &s), NAN, NAN, NAN, s.top, -1};
+    *out = (ts_kl_row){NAN,   NAN, log(s.z) - s.za / s.z, NAN, nll(p, token, &s), NAN, NAN, NAN,
+                       s.top, -1};
     return TS_OK;
 }
 

@@ -1,5 +1,5 @@
-/* The four edits (steer.h). Sums run in sixteen lanes that are joined in one fixed order, so that compilers have
- * vectors to work with and nothing to reorder. */
+/* The four edits (steer.h). Sums run in sixteen lanes that are joined in one fixed order, so that
+ * compilers have vectors to work with and nothing to reorder. */
 #include "stats/steer.h"
 
 #include <float.h>
@@ -39,7 +39,8 @@ bool ts_steer_mode_find(const char *name, enum ts_steer_mode *out) {
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Four values; the compiler splits or joins them to what the processor has. Loaded through memcpy: no alignment. */
+/* Four values; the compiler splits or joins them to what the processor has. Loaded through memcpy:
+ * no alignment. */
 typedef float f4 __attribute__((vector_size(16)));
 typedef double d4 __attribute__((vector_size(32)));
 
@@ -173,7 +174,8 @@ TARGET_AVX2 static void scale_avx2(float *x, float f, int32_t n) {
 TARGET_AVX2 static double squares_avx2(const float *x, int32_t n) {
     return squares_body(x, n);
 }
-#define CALL(name, ...) (__builtin_cpu_supports("avx2") ? name##_avx2(__VA_ARGS__) : name##_c(__VA_ARGS__))
+#define CALL(name, ...)                                                                            \
+    (__builtin_cpu_supports("avx2") ? name##_avx2(__VA_ARGS__) : name##_c(__VA_ARGS__))
 #else
 #define CALL(name, ...) name##_c(__VA_ARGS__)
 #endif
@@ -213,13 +215,17 @@ int ts_steer_rule_check(const ts_steer_rule *rule, ts_error *err) {
     if ((unsigned)rule->mode >= TS_STEER_MODE_COUNT)
         return ts_fail(err, TS_ERR_ARG, "unknown steering mode %d", (int)rule->mode);
     if (!(fabs(rule->scale) <= (double)FLT_MAX))
-        return ts_fail(err, TS_ERR_ARG, "steering scale: expected a finite number, got %g", rule->scale);
+        return ts_fail(err, TS_ERR_ARG, "steering scale: expected a finite number, got %g",
+                       rule->scale);
     if (!(fabs(rule->target) <= (double)FLT_MAX))
-        return ts_fail(err, TS_ERR_ARG, "steering target: expected a finite number, got %g", rule->target);
+        return ts_fail(err, TS_ERR_ARG, "steering target: expected a finite number, got %g",
+                       rule->target);
     if (!(rule->gate >= 0 && rule->gate <= (double)FLT_MAX))
-        return ts_fail(err, TS_ERR_ARG, "steering gate: expected a finite number of at least 0, got %g", rule->gate);
+        return ts_fail(err, TS_ERR_ARG,
+                       "steering gate: expected a finite number of at least 0, got %g", rule->gate);
     if (rule->target != 0 && rule->mode != TS_STEER_CLAMP)
-        return ts_fail(err, TS_ERR_ARG, "a steering target needs the mode 'clamp', got '%s'", names[rule->mode]);
+        return ts_fail(err, TS_ERR_ARG, "a steering target needs the mode 'clamp', got '%s'",
+                       names[rule->mode]);
     return TS_OK;
 }
 
@@ -252,7 +258,8 @@ static enum ts_steer_outcome renorm(const ts_steer_axis *axis, double c, float f
     return TS_STEER_EDITED;
 }
 
-enum ts_steer_outcome ts_steer_row(const ts_steer_axis *axis, const ts_steer_rule *rule, float *x, double *c) {
+enum ts_steer_outcome ts_steer_row(const ts_steer_axis *axis, const ts_steer_rule *rule, float *x,
+                                   double *c) {
     double f;
 
     /* a value of x that is not finite makes c so too, also where u is zero; finite ones cannot */

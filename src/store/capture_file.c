@@ -104,11 +104,24 @@ static float from_f16(uint16_t h) {
     return sign ? -x : x;
 }
 
-static void widen(const ts_capture_file *f, const uint16_t *from, float *to) {
-    size_t n = (size_t)f->shape.n_layers * (size_t)f->shape.n_hidden;
+static void widen(const ts_capture_file *f, const uint16_t *from, size_t n, float *to) {
     for (size_t i = 0; i < n; i++)
         to[i] = f->dtype == TS_CAPTURE_DTYPE_F16 ? from_f16(from[i])
                                                  : from_bits((uint32_t)from[i] << 16);
+}
+
+int ts_capture_read_layers(ts_capture_file *f, int64_t index, int32_t layer, int32_t n, float *rows,
+                           ts_error *err) {
+    size_t values = (size_t)n * (size_t)f->shape.n_hidden;
+    uint64_t width = f->dtype == TS_CAPTURE_DTYPE_F32 ? 4 : 2;
+    uint64_t offset = f->begin + (uint64_t)index * ts_capture_row_bytes(f) +
+                      (uint64_t)layer * (uint64_t)f->shape.n_hidden * width;
+    if (f->dtype == TS_CAPTURE_DTYPE_F32)
+        return read_bytes(f, offset, rows, values * width, err);
+    int rc = read_bytes(f, offset, f->row, values * width, err);
+    if (rc == TS_OK)
+        widen(f, f->row, values, rows);
+    return rc;
 }
 
 TS_API int ts_capture_read(ts_capture_file *f, int64_t index, float *rows, ts_error *err) {
@@ -117,13 +130,7 @@ TS_API int ts_capture_read(ts_capture_file *f, int64_t index, float *rows, ts_er
     if (index < 0 || index >= f->shape.n_snapshots)
         return ts_fail(err, TS_ERR_ARG, "'%s' has no snapshot %" PRId64 ": expected 0 to %" PRId64,
                        f->data, index, f->shape.n_snapshots - 1);
-    uint64_t bytes = ts_capture_row_bytes(f), offset = f->begin + (uint64_t)index * bytes;
-    if (f->dtype == TS_CAPTURE_DTYPE_F32)
-        return read_bytes(f, offset, rows, (size_t)bytes, err);
-    int rc = read_bytes(f, offset, f->row, (size_t)bytes, err);
-    if (rc == TS_OK)
-        widen(f, f->row, rows);
-    return rc;
+    return ts_capture_read_layers(f, index, 0, f->shape.n_layers, rows, err);
 }
 
 TS_API int32_t ts_capture_layer(const ts_capture_file *f, int32_t i) {

@@ -33,5 +33,7 @@ int ts_capture_set_shape(ts_capture_file *f, int64_t n, int64_t layers, int64_t 
                          ts_error *err);
 /* Bytes of one snapshot as stored. */
 uint64_t ts_capture_row_bytes(const ts_capture_file *f);
+/* Layers [layer, layer + n) of a snapshot, [n][hidden]; the caller keeps both within the shape. */
+int ts_capture_read_layers(ts_capture_file *f, int64_t index, int32_t layer, int32_t n, float *rows, ts_error *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* Reads a control vector through the index of its header (inspect_gguf_index.h), which has checked every length
- * against the file. Here: what the keys and tensors mean, and whether they may be used. */
+/* Reads a control vector through the index of its header (inspect_gguf_index.h), which has checked
+ * every length against the file. Here: what the keys and tensors mean, and whether they may be
+ * used. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -18,13 +19,17 @@ static int check_kind(const ts_gguf_index *g, ts_error *err) {
     if (!k || !k->text)
         return ts_fail(err, TS_ERR_FORMAT, "expected a control vector, it names no architecture");
     if (strcmp(k->text, TS_CVEC_ARCHITECTURE) != 0)
-        return ts_fail(err, TS_ERR_FORMAT, "expected a control vector, it is a model of architecture '%.100s'",
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "expected a control vector, it is a model of architecture '%.100s'",
                        k->text);
     if (g->intervention[0])
-        return ts_fail(err, TS_ERR_FORMAT, "it declares another intervention ('%s'), which is not steering along a "
-                       "direction", g->intervention);
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "it declares another intervention ('%s'), which is not steering along a "
+                       "direction",
+                       g->intervention);
     if (g->n_keys > TS_CVEC_MAX_KEYS)
-        return ts_fail(err, TS_ERR_FORMAT, "expected at most %d keys, got %" PRIu64, TS_CVEC_MAX_KEYS, g->n_keys);
+        return ts_fail(err, TS_ERR_FORMAT, "expected at most %d keys, got %" PRIu64,
+                       TS_CVEC_MAX_KEYS, g->n_keys);
     for (size_t i = 0; i < g->n_kept; i++)
         if (ts_gguf_find(g, g->keys[i].name) != &g->keys[i])
             return ts_fail(err, TS_ERR_FORMAT, "key '%s' is there twice", g->keys[i].name);
@@ -43,7 +48,8 @@ static int take_text(const ts_gguf_index *g, const char *name, char **out, ts_er
 }
 
 /* Writers disagree on the sign of counts. */
-static int take_count(const ts_gguf_index *g, const char *name, int64_t max, int64_t *out, ts_error *err) {
+static int take_count(const ts_gguf_index *g, const char *name, int64_t max, int64_t *out,
+                      ts_error *err) {
     const ts_gguf_key *k = ts_gguf_find(g, name);
 
     if (!k)
@@ -51,7 +57,8 @@ static int take_count(const ts_gguf_index *g, const char *name, int64_t max, int
     if (k->type != TS_GGUF_I32 && k->type != TS_GGUF_U32)
         return ts_fail(err, TS_ERR_FORMAT, "'%s' is not an i32 or u32", name);
     if (k->integer < 0 || k->integer > max)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s' is %" PRId64 ", expected 0 to %" PRId64, name, k->integer, max);
+        return ts_fail(err, TS_ERR_FORMAT, "'%s' is %" PRId64 ", expected 0 to %" PRId64, name,
+                       k->integer, max);
     *out = k->integer;
     return TS_OK;
 }
@@ -65,15 +72,18 @@ static int take_keys(const ts_gguf_index *g, ts_cvec *c, ts_error *err) {
         (rc = take_count(g, TS_CVEC_LAYER_BASE, 1, &base, err)) ||
         (rc = take_text(g, TS_CVEC_MODEL_HINT, &c->model_hint, err)) ||
         (rc = take_text(g, TS_CVEC_EXTRACTION, &c->extraction, err)) ||
-        (rc = take_text(g, TS_CVEC_MODE, &c->mode, err)) || (rc = take_text(g, TS_CVEC_HOOK, &c->hook, err)) ||
+        (rc = take_text(g, TS_CVEC_MODE, &c->mode, err)) ||
+        (rc = take_text(g, TS_CVEC_HOOK, &c->hook, err)) ||
         (rc = take_text(g, TS_CVEC_MODEL_HASH, &c->model_hash, err)))
         return rc;
     c->layer_base = (int32_t)base;
     if (c->mode && !ts_cvec_mode_known(c->mode))
-        return ts_fail(err, TS_ERR_FORMAT, "'" TS_CVEC_MODE "' is '%.100s', expected ablate, add, clamp or renorm",
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "'" TS_CVEC_MODE "' is '%.100s', expected ablate, add, clamp or renorm",
                        c->mode);
     if (c->hook && strcmp(c->hook, TS_RESID_HOOK) != 0)
-        return ts_fail(err, TS_ERR_FORMAT, "'" TS_CVEC_HOOK "' is '%.200s', expected '" TS_RESID_HOOK "'", c->hook);
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "'" TS_CVEC_HOOK "' is '%.200s', expected '" TS_RESID_HOOK "'", c->hook);
     return TS_OK;
 }
 
@@ -93,11 +103,14 @@ static int take_number(const ts_gguf_tensor *t, int32_t *out, ts_error *err) {
 
 static int check_tensor(const ts_gguf_tensor *t, const ts_gguf_tensor *first, ts_error *err) {
     if (t->type != TS_GGUF_TENSOR_F32)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s' has tensor type %" PRIu32 ", expected F32", t->name, t->type);
-    if (t->shape[0] < 1 || t->shape[0] > INT32_MAX || t->shape[1] != 1 || t->shape[2] != 1 || t->shape[3] != 1)
+        return ts_fail(err, TS_ERR_FORMAT, "'%s' has tensor type %" PRIu32 ", expected F32",
+                       t->name, t->type);
+    if (t->shape[0] < 1 || t->shape[0] > INT32_MAX || t->shape[1] != 1 || t->shape[2] != 1 ||
+        t->shape[3] != 1)
         return ts_fail(err, TS_ERR_FORMAT, "'%s' is not one-dimensional", t->name);
     if (t->shape[0] != first->shape[0])
-        return ts_fail(err, TS_ERR_FORMAT, "'%s' has width %" PRId64 ", expected %" PRId64 " as the first", t->name,
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "'%s' has width %" PRId64 ", expected %" PRId64 " as the first", t->name,
                        t->shape[0], first->shape[0]);
     return TS_OK;
 }
@@ -129,7 +142,8 @@ static int take_entries(const ts_gguf_index *g, entry *e, ts_error *err) {
     qsort(e, n, sizeof *e, by_number);
     for (size_t i = 1; i < n; i++)
         if (e[i].number == e[i - 1].number)
-            return ts_fail(err, TS_ERR_FORMAT, "'direction.%" PRId32 "' is there twice", e[i].number);
+            return ts_fail(err, TS_ERR_FORMAT, "'direction.%" PRId32 "' is there twice",
+                           e[i].number);
     return TS_OK;
 }
 
@@ -144,7 +158,8 @@ static int take_row(FILE *f, const entry *e, int32_t width, float *d, ts_error *
         return rc;
     for (int32_t j = 0; j < width; j++) {
         if (!isfinite(d[j]))
-            return ts_fail(err, TS_ERR_FORMAT, "'direction.%" PRId32 "' is not finite: value %" PRId32 " is %g",
+            return ts_fail(err, TS_ERR_FORMAT,
+                           "'direction.%" PRId32 "' is not finite: value %" PRId32 " is %g",
                            e->number, j, (double)d[j]);
         zero = zero && d[j] == 0;
     }
@@ -173,8 +188,8 @@ static int take_directions(const char *path, const ts_gguf_index *g, ts_cvec *c,
     int rc = TS_OK;
 
     if (n == 0 || n > TS_CVEC_MAX_BLOCK + 1)
-        return ts_fail(err, TS_ERR_FORMAT, "expected 1 to %d directions, got %" PRIu64, TS_CVEC_MAX_BLOCK + 1,
-                       g->n_tensors);
+        return ts_fail(err, TS_ERR_FORMAT, "expected 1 to %d directions, got %" PRIu64,
+                       TS_CVEC_MAX_BLOCK + 1, g->n_tensors);
     e = ts_calloc(n, sizeof *e);
     if (!e)
         return ts_fail_nomem(err, "directions", n * sizeof *e);
@@ -184,7 +199,8 @@ static int take_directions(const char *path, const ts_gguf_index *g, ts_cvec *c,
     width = (size_t)g->tensors[0].shape[0];
     /* each lies within the file, but they could all lie in one place */
     if (__builtin_mul_overflow(n, width * sizeof(float), &bytes) || bytes > g->size) {
-        rc = ts_fail(err, TS_ERR_FORMAT, "its directions overlap: %zu of %zu values do not fit %" PRIu64 " bytes", n,
+        rc = ts_fail(err, TS_ERR_FORMAT,
+                     "its directions overlap: %zu of %zu values do not fit %" PRIu64 " bytes", n,
                      width, g->size);
         goto cleanup;
     }
@@ -243,20 +259,25 @@ const float *ts_cvec_find(const ts_cvec *c, int32_t block) {
     return NULL;
 }
 
-int ts_cvec_check_model(const ts_cvec *c, const char *path, const ts_cvec_model *m, bool *hint_differs,
-                        ts_error *err) {
+int ts_cvec_check_model(const ts_cvec *c, const char *path, const ts_cvec_model *m,
+                        bool *hint_differs, ts_error *err) {
     int32_t last = c->block[c->n - 1];
 
     if (hint_differs)
-        *hint_differs = c->model_hint && m->architecture && strcmp(c->model_hint, m->architecture) != 0;
+        *hint_differs =
+            c->model_hint && m->architecture && strcmp(c->model_hint, m->architecture) != 0;
     if (c->width != m->width)
-        return ts_fail(err, TS_ERR_MODEL, "'%s' has directions of width %" PRId32 ", the model's is %" PRId32, path,
+        return ts_fail(err, TS_ERR_MODEL,
+                       "'%s' has directions of width %" PRId32 ", the model's is %" PRId32, path,
                        c->width, m->width);
     if (last >= m->n_blocks)
-        return ts_fail(err, TS_ERR_MODEL, "'%s' has a direction for block %" PRId32 ", the model's last is %" PRId32,
+        return ts_fail(err, TS_ERR_MODEL,
+                       "'%s' has a direction for block %" PRId32 ", the model's last is %" PRId32,
                        path, last, m->n_blocks - 1);
-    if (c->model_hash && c->model_hash[0] && m->hash && m->hash[0] && strcmp(c->model_hash, m->hash) != 0)
-        return ts_fail(err, TS_ERR_MODEL, "'%s' was made with another model: its hash is %.64s, this model's %.64s",
+    if (c->model_hash && c->model_hash[0] && m->hash && m->hash[0] &&
+        strcmp(c->model_hash, m->hash) != 0)
+        return ts_fail(err, TS_ERR_MODEL,
+                       "'%s' was made with another model: its hash is %.64s, this model's %.64s",
                        path, c->model_hash, m->hash);
     return TS_OK;
 }

@@ -1,6 +1,6 @@
-/* Renders a control vector. The header is a few keys and names, so the bytes are put down here; llama.cpp's writer would
- * end the process where memory runs out. GGUF: little-endian, strings and arrays with a u64 length, data aligned
- * to 32 bytes. */
+/* Renders a control vector. The header is a few keys and names, so the bytes are put down here;
+ * llama.cpp's writer would end the process where memory runs out. GGUF: little-endian, strings and
+ * arrays with a u64 length, data aligned to 32 bytes. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -52,8 +52,8 @@ static void put_keys(ts_buf *b, const ts_cvec_spec *s, int32_t n) {
 }
 
 static uint64_t count_keys(const ts_cvec_spec *s) {
-    return 3 + (uint64_t)(s->model_hint != NULL) + (s->extraction != NULL) + (s->mode != NULL) + (s->hook != NULL) +
-           (s->model_hash != NULL);
+    return 3 + (uint64_t)(s->model_hint != NULL) + (s->extraction != NULL) + (s->mode != NULL) +
+           (s->hook != NULL) + (s->model_hash != NULL);
 }
 
 static int32_t block_of(const ts_cvec_spec *s, int32_t i) {
@@ -72,7 +72,9 @@ static int check_direction(const float *d, int32_t width, int32_t block, ts_erro
 
     for (int32_t j = 0; j < width; j++) {
         if (!isfinite(d[j]))
-            return ts_fail(err, TS_ERR_ARG, "the direction of block %" PRId32 " is not finite: value %" PRId32 " is %g",
+            return ts_fail(err, TS_ERR_ARG,
+                           "the direction of block %" PRId32 " is not finite: value %" PRId32
+                           " is %g",
                            block, j, (double)d[j]);
         zero = zero && d[j] == 0;
     }
@@ -84,22 +86,28 @@ static int check_direction(const float *d, int32_t width, int32_t block, ts_erro
 /* *first: the first layer that is written. */
 static int check_spec(const ts_cvec_spec *s, int32_t *first, ts_error *err) {
     if (s->width < 1 || s->n < 1)
-        return ts_fail(err, TS_ERR_ARG, "a control vector needs at least one direction and value, got %" PRId32
-                       " of %" PRId32, s->n, s->width);
+        return ts_fail(err, TS_ERR_ARG,
+                       "a control vector needs at least one direction and value, got %" PRId32
+                       " of %" PRId32,
+                       s->n, s->width);
     if (s->mode && !ts_cvec_mode_known(s->mode))
         return ts_fail(err, TS_ERR_ARG, "unknown steering mode '%.100s'", s->mode);
     for (int32_t i = 0; i < s->n; i++) {
         int32_t before = i ? block_of(s, i - 1) : -1;
 
         if (block_of(s, i) <= before || block_of(s, i) > TS_CVEC_MAX_BLOCK)
-            return ts_fail(err, TS_ERR_ARG, "blocks: expected ascending numbers from 0 to %d, got %" PRId32
-                           " after %" PRId32, TS_CVEC_MAX_BLOCK, block_of(s, i), before);
+            return ts_fail(err, TS_ERR_ARG,
+                           "blocks: expected ascending numbers from 0 to %d, got %" PRId32
+                           " after %" PRId32,
+                           TS_CVEC_MAX_BLOCK, block_of(s, i), before);
     }
     *first = block_of(s, 0) == 0;
     if (*first == s->n)
-        return ts_fail(err, TS_ERR_ARG, "the format has no name for block 0, and there is no other");
+        return ts_fail(err, TS_ERR_ARG,
+                       "the format has no name for block 0, and there is no other");
     for (int32_t i = *first; i < s->n; i++) {
-        int rc = check_direction(s->d + (size_t)i * (size_t)s->width, s->width, block_of(s, i), err);
+        int rc =
+            check_direction(s->d + (size_t)i * (size_t)s->width, s->width, block_of(s, i), err);
 
         if (rc)
             return rc;
@@ -108,7 +116,8 @@ static int check_spec(const ts_cvec_spec *s, int32_t *first, ts_error *err) {
 }
 
 int ts_cvec_render(const ts_cvec_spec *s, char **bytes, size_t *n, bool *dropped, ts_error *err) {
-    size_t row = (size_t)s->width * sizeof(float), stride = (row + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    size_t row = (size_t)s->width * sizeof(float),
+           stride = (row + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     ts_buf b = {0};
     char name[32];
     int32_t first = 0;

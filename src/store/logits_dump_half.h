@@ -1,4 +1,5 @@
-/* IEEE 754 half precision, by integer arithmetic: the same on every processor, in every rounding mode. */
+/* IEEE 754 half precision, by integer arithmetic: the same on every processor, in every rounding
+ * mode. */
 #ifndef TS_STORE_LOGITS_DUMP_HALF_H
 #define TS_STORE_LOGITS_DUMP_HALF_H
 
@@ -16,7 +17,8 @@ static inline uint16_t ts_half_from_float(float x) {
         return (uint16_t)(sign | 0x7e00 | (abs >> 13 & 0x1ff));
     if (abs >= 0x477ff000)
         return (uint16_t)(sign | 0x7c00);
-    if (abs >= 0x38800000) { /* normal: a carry out of the mantissa raises the exponent, as it should */
+    if (abs >=
+        0x38800000) { /* normal: a carry out of the mantissa raises the exponent, as it should */
         h = (abs + 0xfff + (abs >> 13 & 1) - 0x38000000) >> 13;
     } else if (abs >> 23 < 102) { /* below half of the smallest */
         h = 0;
@@ -32,7 +34,8 @@ static inline uint16_t ts_half_from_float(float x) {
 
 /* Exact. */
 static inline float ts_half_to_float(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff, bits;
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff,
+             bits;
     float x;
 
     if (exponent == 0) {

@@ -18,7 +18,8 @@
 /* folder/name, where `path` is the folder or its meta.json. */
 static char *beside(const char *path, const char *name) {
     const char *base = ts_path_base(path);
-    size_t keep = strcmp(base, TS_LOGITS_META) == 0 ? (size_t)(base - path) : strlen(path), m = strlen(name);
+    size_t keep = strcmp(base, TS_LOGITS_META) == 0 ? (size_t)(base - path) : strlen(path),
+           m = strlen(name);
     bool slash = keep > 0 && path[keep - 1] != '/';
     char *out = ts_malloc(keep + m + 2);
 
@@ -67,7 +68,8 @@ static int take_dtype(const json_t *meta, ts_logits_dump *d, ts_error *err) {
 }
 
 static int take_meta(const json_t *meta, ts_logits_dump *d, ts_error *err) {
-    const char *hash = json_string_value(json_object_get(json_object_get(meta, "data"), "xxh3_128"));
+    const char *hash =
+        json_string_value(json_object_get(json_object_get(meta, "data"), "xxh3_128"));
     const char *model = json_string_value(json_object_get(json_object_get(meta, "model"), "name"));
     int64_t vocab = 0, version = 0;
     int rc;
@@ -76,7 +78,8 @@ static int take_meta(const json_t *meta, ts_logits_dump *d, ts_error *err) {
         (rc = ts_json_int(meta, "vocab_size", 1, INT32_MAX, &vocab, err)))
         return rc;
     d->vocab_size = (int32_t)vocab;
-    if ((rc = ts_json_int(meta, "first_scored_position", 0, d->rows, &d->first_scored_position, err)) ||
+    if ((rc = ts_json_int(meta, "first_scored_position", 0, d->rows, &d->first_scored_position,
+                          err)) ||
         (rc = ts_json_int(meta, "prompt_len", 0, d->rows + 1, &d->prompt_len, err)) ||
         (rc = take_dtype(meta, d, err)) || (rc = take_tokens(meta, d, err)))
         return rc;
@@ -99,14 +102,16 @@ static int check_hash(const ts_logits_dump *d, uint64_t bytes, ts_error *err) {
     int rc = ts_stream_hash(d->data, 0, bytes, found, err);
 
     if (!rc && strcmp(d->hash, found) != 0)
-        return ts_fail(err, TS_ERR_FORMAT, "'%s' was changed or damaged: expected xxh3-128 %s, found %s", d->data,
+        return ts_fail(err, TS_ERR_FORMAT,
+                       "'%s' was changed or damaged: expected xxh3-128 %s, found %s", d->data,
                        d->hash, found);
     return rc;
 }
 
 static int open_data(const char *path, bool verify, ts_logits_dump *d, ts_error *err) {
     /* rows and vocab_size are below 2^31 each, an element has at most 4 bytes */
-    uint64_t size, row = (uint64_t)d->vocab_size * element_bytes(d), expected = (uint64_t)d->rows * row;
+    uint64_t size, row = (uint64_t)d->vocab_size * element_bytes(d),
+                   expected = (uint64_t)d->rows * row;
     int rc;
 
     d->data = beside(path, d->dtype == TS_LOGITS_F16 ? TS_LOGITS_DATA_F16 : TS_LOGITS_DATA_F32);
@@ -117,7 +122,8 @@ static int open_data(const char *path, bool verify, ts_logits_dump *d, ts_error 
         return rc;
     if (size != expected)
         return ts_fail(err, TS_ERR_FORMAT,
-                       "'%s' has %" PRIu64 " bytes, expected %" PRIu64 ": %" PRId64 " rows of %" PRId32 " logits",
+                       "'%s' has %" PRIu64 " bytes, expected %" PRIu64 ": %" PRId64
+                       " rows of %" PRId32 " logits",
                        d->data, size, expected, d->rows, d->vocab_size);
     d->row = ts_malloc((size_t)row);
     if (!d->row)
@@ -161,7 +167,8 @@ int ts_logits_read(ts_logits_dump *d, int64_t row, float *to, ts_error *err) {
     char *at = d->dtype == TS_LOGITS_F32 ? (char *)to : d->row;
 
     if (row < 0 || row >= d->rows)
-        return ts_fail(err, TS_ERR_ARG, "row %" PRId64 ": expected 0 to %" PRId64, row, d->rows - 1);
+        return ts_fail(err, TS_ERR_ARG, "row %" PRId64 ": expected 0 to %" PRId64, row,
+                       d->rows - 1);
     while (done < bytes) {
         ssize_t got = pread(d->fd, at + done, bytes - done, (off_t)((uint64_t)row * bytes + done));
 
@@ -190,20 +197,27 @@ void ts_logits_close(ts_logits_dump *d) {
     ts_free(d);
 }
 
-int ts_logits_comparable(const ts_logits_dump *a, const char *a_name, const ts_logits_dump *b, const char *b_name,
-                         ts_error *err) {
+int ts_logits_comparable(const ts_logits_dump *a, const char *a_name, const ts_logits_dump *b,
+                         const char *b_name, ts_error *err) {
     if (a->vocab_size != b->vocab_size)
-        return ts_fail(err, TS_ERR_ARG, "the dumps differ in vocabulary: '%s' has %" PRId32 " logits a row, '%s' %"
-                       PRId32, a_name, a->vocab_size, b_name, b->vocab_size);
+        return ts_fail(err, TS_ERR_ARG,
+                       "the dumps differ in vocabulary: '%s' has %" PRId32
+                       " logits a row, '%s' %" PRId32,
+                       a_name, a->vocab_size, b_name, b->vocab_size);
     if (a->rows != b->rows)
-        return ts_fail(err, TS_ERR_ARG, "the dumps differ in length: '%s' has %" PRId64 " rows, '%s' %" PRId64, a_name,
-                       a->rows, b_name, b->rows);
+        return ts_fail(err, TS_ERR_ARG,
+                       "the dumps differ in length: '%s' has %" PRId64 " rows, '%s' %" PRId64,
+                       a_name, a->rows, b_name, b->rows);
     for (int64_t i = 0; i <= a->rows; i++)
         if (a->token_ids[i] != b->token_ids[i])
-            return ts_fail_at(err, TS_ERR_ARG, i, "the dumps are of different texts: token %" PRId64 " is %" PRId32
-                              " in '%s', %" PRId32 " in '%s'", i, a->token_ids[i], a_name, b->token_ids[i], b_name);
+            return ts_fail_at(err, TS_ERR_ARG, i,
+                              "the dumps are of different texts: token %" PRId64 " is %" PRId32
+                              " in '%s', %" PRId32 " in '%s'",
+                              i, a->token_ids[i], a_name, b->token_ids[i], b_name);
     if (a->first_scored_position != b->first_scored_position)
-        return ts_fail(err, TS_ERR_ARG, "the dumps differ in what is scored: '%s' from %" PRId64 ", '%s' from %" PRId64,
+        return ts_fail(err, TS_ERR_ARG,
+                       "the dumps differ in what is scored: '%s' from %" PRId64
+                       ", '%s' from %" PRId64,
                        a_name, a->first_scored_position, b_name, b->first_scored_position);
     return TS_OK;
 }

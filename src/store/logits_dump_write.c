@@ -43,17 +43,21 @@ uint64_t ts_logits_out_predict(const ts_logits_spec *s) {
 
 static int check_spec(const ts_logits_spec *s, ts_error *err) {
     if (s->n_tokens < 2)
-        return ts_fail(err, TS_ERR_ARG, "the text is too short: expected at least 2 tokens, got %zu", s->n_tokens);
+        return ts_fail(err, TS_ERR_ARG,
+                       "the text is too short: expected at least 2 tokens, got %zu", s->n_tokens);
     if (s->n_tokens > INT32_MAX)
-        return ts_fail(err, TS_ERR_ARG, "the text is too long: expected at most %d tokens, got %zu", INT32_MAX,
-                       s->n_tokens);
+        return ts_fail(err, TS_ERR_ARG, "the text is too long: expected at most %d tokens, got %zu",
+                       INT32_MAX, s->n_tokens);
     if (s->vocab_size < 1)
-        return ts_fail(err, TS_ERR_ARG, "vocab_size: expected at least 1, got %" PRId32, s->vocab_size);
+        return ts_fail(err, TS_ERR_ARG, "vocab_size: expected at least 1, got %" PRId32,
+                       s->vocab_size);
     if (s->first_scored_position < 0 || s->first_scored_position > rows_wanted(s))
-        return ts_fail(err, TS_ERR_ARG, "first_scored_position: expected 0 to %" PRId64 ", got %" PRId64,
+        return ts_fail(err, TS_ERR_ARG,
+                       "first_scored_position: expected 0 to %" PRId64 ", got %" PRId64,
                        rows_wanted(s), s->first_scored_position);
     if (s->prompt_len < 0 || s->prompt_len > (int64_t)s->n_tokens)
-        return ts_fail(err, TS_ERR_ARG, "prompt_len: expected 0 to %zu, got %" PRId64, s->n_tokens, s->prompt_len);
+        return ts_fail(err, TS_ERR_ARG, "prompt_len: expected 0 to %zu, got %" PRId64, s->n_tokens,
+                       s->prompt_len);
     return TS_OK;
 }
 
@@ -160,10 +164,10 @@ int ts_logits_out_add(ts_logits_out *o, const float *row, ts_error *err) {
         return ts_fail(err, TS_ERR_STATE, "'%s' has all its %" PRId64 " rows", o->folder, o->rows);
     bad = encode(&o->spec, row, o->row);
     if (bad >= 0)
-        return ts_fail_at(err, TS_ERR_FORMAT, o->rows,
-                          "row %" PRId64 ": the logit of token %" PRId32 " is %g, which %s does not hold", o->rows,
-                          bad, (double)row[bad],
-                          isfinite(row[bad]) ? "f16 (f32 would)" : "a dump");
+        return ts_fail_at(
+            err, TS_ERR_FORMAT, o->rows,
+            "row %" PRId64 ": the logit of token %" PRId32 " is %g, which %s does not hold",
+            o->rows, bad, (double)row[bad], isfinite(row[bad]) ? "f16 (f32 would)" : "a dump");
     XXH3_128bits_update(o->hash, o->row, row_bytes(&o->spec));
     o->rows++;
     return ts_file_write(o->file, o->row, row_bytes(&o->spec), err);
@@ -187,14 +191,16 @@ static void add_data(ts_buf *b, const ts_logits_out *o) {
 static void render_meta(ts_buf *b, const ts_logits_out *o, const char *members) {
     const ts_logits_spec *s = &o->spec;
 
-    ts_buf_printf(b, "{\n  \"rows\": %" PRId64 ",\n  \"vocab_size\": %" PRId32 ",\n  \"token_ids\": [", o->rows,
-                  s->vocab_size);
+    ts_buf_printf(b,
+                  "{\n  \"rows\": %" PRId64 ",\n  \"vocab_size\": %" PRId32 ",\n  \"token_ids\": [",
+                  o->rows, s->vocab_size);
     for (size_t i = 0; i < s->n_tokens; i++)
         ts_buf_printf(b, "%s%" PRId32, i ? ", " : "", s->token_ids[i]);
     ts_buf_printf(b,
                   "],\n  \"first_scored_position\": %" PRId64 ",\n  \"prompt_len\": %" PRId64
                   ",\n  \"dtype\": \"%s\",\n  \"format_version\": 1,\n  \"kind\": \"logits\",\n",
-                  s->first_scored_position, s->prompt_len, s->dtype == TS_LOGITS_F16 ? "f16" : "f32");
+                  s->first_scored_position, s->prompt_len,
+                  s->dtype == TS_LOGITS_F16 ? "f16" : "f32");
     if (s->provenance)
         ts_meta_provenance(b, s->provenance);
     if (members)
@@ -202,7 +208,8 @@ static void render_meta(ts_buf *b, const ts_logits_out *o, const char *members) 
     add_data(b, o);
 }
 
-/* A dump that is replaced loses its meta.json first: it is never beside rows that are not its own. */
+/* A dump that is replaced loses its meta.json first: it is never beside rows that are not its own.
+ */
 static int replace(ts_logits_out *o, const ts_buf *meta, ts_error *err) {
     ts_file *file = o->file;
     int rc;
@@ -226,8 +233,8 @@ int ts_logits_out_finish(ts_logits_out *o, const char *members, ts_error *err) {
     int rc = TS_OK;
 
     if (o->rows != rows_wanted(&o->spec))
-        rc = ts_fail(err, TS_ERR_STATE, "'%s' has %" PRId64 " rows, expected %" PRId64, o->folder, o->rows,
-                     rows_wanted(&o->spec));
+        rc = ts_fail(err, TS_ERR_STATE, "'%s' has %" PRId64 " rows, expected %" PRId64, o->folder,
+                     o->rows, rows_wanted(&o->spec));
     if (!rc) {
         render_meta(&b, o, members ? members : o->spec.members);
         if (b.failed)

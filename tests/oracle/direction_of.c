@@ -2,9 +2,9 @@
  *
  *   direction_of METHOD LAYERS HIDDEN POSITIVE NEGATIVE OUT [CONTROL]
  *
- * POSITIVE, NEGATIVE: f32 [n][layers][hidden]. OUT: f32 [layers][hidden]. CONTROL: one for each layer, as OUT. Prints
- * one line a layer: norm, separation, share, removed share, auc, cos_previous, eigen_gap, mean_positive,
- * mean_negative. */
+ * POSITIVE, NEGATIVE: f32 [n][layers][hidden]. OUT: f32 [layers][hidden]. CONTROL: one for each
+ * layer, as OUT. Prints one line a layer: norm, separation, share, removed share, auc,
+ * cos_previous, eigen_gap, mean_positive, mean_negative. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,8 @@ typedef struct raw {
     int32_t n_layers, n_hidden;
 } raw;
 
-static int read_raw(void *user, int64_t snapshot, int32_t layer, int32_t n_layers, float *rows, ts_error *err) {
+static int read_raw(void *user, int64_t snapshot, int32_t layer, int32_t n_layers, float *rows,
+                    ts_error *err) {
     const raw *r = user;
     size_t width = (size_t)r->n_hidden;
 
@@ -40,8 +41,9 @@ static float *load(const char *path, size_t *n) {
 }
 
 static void print_block(const ts_direction_block *b) {
-    printf("%.17g %.17g %.17g %.17g %.17g %.17g %.17g %.17g %.17g\n", b->norm, b->separation, b->share,
-           b->removed_share, b->auc, b->cos_previous, b->eigen_gap, b->mean_positive, b->mean_negative);
+    printf("%.17g %.17g %.17g %.17g %.17g %.17g %.17g %.17g %.17g\n", b->norm, b->separation,
+           b->share, b->removed_share, b->auc, b->cos_previous, b->eigen_gap, b->mean_positive,
+           b->mean_negative);
 }
 
 int main(int argc, char **argv) {
@@ -60,8 +62,8 @@ int main(int argc, char **argv) {
     hidden = atoi(argv[3]);
     for (int i = 0; i < 2; i++) {
         r[i] = (raw){load(argv[4 + i], &n), layers, hidden};
-        set[i] = (ts_direction_set){argv[4 + i], (int64_t)(n / (size_t)(layers * hidden)), layers, hidden, read_raw,
-                                    &r[i]};
+        set[i] = (ts_direction_set){
+            argv[4 + i], (int64_t)(n / (size_t)(layers * hidden)), layers, hidden, read_raw, &r[i]};
     }
     if (argc > 7) {
         const float *x = load(argv[7], &n);

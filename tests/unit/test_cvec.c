@@ -1,6 +1,7 @@
-/* Control vectors: what is written is read by us and by ggml's own reader, files in the layouts of others load, and
- * every wrong or damaged file is one error. Fixtures are made byte by byte here, not by the code under test. */
-#include "unit/test_core_tmp.h"
+/* Control vectors: what is written is read by us and by ggml's own reader, files in the layouts of
+ * others load, and every wrong or damaged file is one error. Fixtures are made byte by byte here,
+ * not by the code under test. */
+#include "test_core_tmp.h"
 
 #include <math.h>
 
@@ -119,7 +120,8 @@ static void refuse(fixture *f, const char *what) {
         fail_msg("'%s' does not say '%s'", err.message, what);
 }
 
-/* repeng: u32 count of directions, model_hint the Hugging Face type, tensors in the order of the layers asked for
+/* repeng: u32 count of directions, model_hint the Hugging Face type, tensors in the order of the
+ * layers asked for
  * (-1 downwards), block numbers as they are. */
 static void repeng(void **state) {
     (void)state;
@@ -141,13 +143,15 @@ static void repeng(void **state) {
     assert_string_equal(c->model_hint, "mistral");
     assert_null(c->mode);
     assert_null(c->model_hash);
-    assert_true(ts_cvec_find(c, 31)[0] == 1 && ts_cvec_find(c, 30)[0] == 9 && ts_cvec_find(c, 7)[5] == 22);
+    assert_true(ts_cvec_find(c, 31)[0] == 1 && ts_cvec_find(c, 30)[0] == 9 &&
+                ts_cvec_find(c, 7)[5] == 22);
     assert_null(ts_cvec_find(c, 8));
     assert_null(ts_cvec_find(c, 0));
     ts_cvec_free(c);
 }
 
-/* llama.cpp's generator: i32 count, hint the GGUF architecture, directions 1 to n_layers - 1 in order. */
+/* llama.cpp's generator: i32 count, hint the GGUF architecture, directions 1 to n_layers - 1 in
+ * order. */
 static void generator(void **state) {
     (void)state;
     fixture f = {.value = 1};
@@ -165,7 +169,8 @@ static void generator(void **state) {
     ts_cvec_free(c);
 }
 
-/* jukofyork's sets: u32 count of the model's layers, N = layer + 1, some left out; gguf-py writes no alignment key. */
+/* jukofyork's sets: u32 count of the model's layers, N = layer + 1, some left out; gguf-py writes
+ * no alignment key. */
 static void jukofyork(void **state) {
     (void)state;
     fixture f = {.value = 1};
@@ -215,8 +220,9 @@ static void wrong_tensors(void **state) {
     f = one();
     direction(&f, 0);
     refuse(&f, "numbered from 1");
-    static const char *const names[] = {"direction.", "direction.x", "direction.-1", "direction.1.5", "direction. 1",
-                                        "directions.1", "direction.1000000", "token_embd.weight", "direction.1x"};
+    static const char *const names[] = {"direction.",        "direction.x",       "direction.-1",
+                                        "direction.1.5",     "direction. 1",      "directions.1",
+                                        "direction.1000000", "token_embd.weight", "direction.1x"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         f = one();
         tensor(&f, names[i], 1, WIDTH, TS_GGUF_TENSOR_F32);
@@ -272,8 +278,9 @@ static void overlap(void **state) {
 
 static void wrong_keys(void **state) {
     (void)state;
-    static const char *const texts[] = {"controlvector.model_hint", "turbospark.extraction", "turbospark.mode",
-                                        "turbospark.hook", "turbospark.model_hash"};
+    static const char *const texts[] = {"controlvector.model_hint", "turbospark.extraction",
+                                        "turbospark.mode", "turbospark.hook",
+                                        "turbospark.model_hash"};
     static const char *const counts[] = {"controlvector.layer_count", "turbospark.layer_base"};
     fixture f;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -396,7 +403,8 @@ static void truncated(void **state) {
 /* No mutation may crash; what loads must be sound. */
 static void fuzz(void **state) {
     (void)state;
-    static const uint64_t words[] = {0, 1, 0x7fffffff, 0x80000000, 0xffffffff, UINT64_MAX, (uint64_t)1 << 63, 1 << 20};
+    static const uint64_t words[] = {0,          1,          0x7fffffff,        0x80000000,
+                                     0xffffffff, UINT64_MAX, (uint64_t)1 << 63, 1 << 20};
     ts_buf b = whole();
     char *bytes = malloc(b.length);
     uint64_t seed = 88172645463325252;
@@ -438,12 +446,20 @@ static void fuzz(void **state) {
 
 /* ---------------------------------------------------------------- writing */
 
-static const float rows[4][WIDTH] = {
-    {9, 9, 9, 9, 9, 9}, {1.5f, -2, 0, 0, 1e-30f, 3e30f}, {0, 0, 0, 0, 0, 0.25f}, {-1, 2, -3, 4, -5, 6}};
+static const float rows[4][WIDTH] = {{9, 9, 9, 9, 9, 9},
+                                     {1.5f, -2, 0, 0, 1e-30f, 3e30f},
+                                     {0, 0, 0, 0, 0, 0.25f},
+                                     {-1, 2, -3, 4, -5, 6}};
 
 static ts_cvec_spec spec(void) {
-    return (ts_cvec_spec){.width = WIDTH, .n = 4, .d = &rows[0][0], .model_hint = "llama", .extraction = "mean",
-                          .mode = "renorm", .hook = TS_RESID_HOOK, .model_hash = "0123456789abcdef"};
+    return (ts_cvec_spec){.width = WIDTH,
+                          .n = 4,
+                          .d = &rows[0][0],
+                          .model_hint = "llama",
+                          .extraction = "mean",
+                          .mode = "renorm",
+                          .hook = TS_RESID_HOOK,
+                          .model_hash = "0123456789abcdef"};
 }
 
 static void round_trip(void **state) {
@@ -488,7 +504,8 @@ static void stock_reader(void **state) {
     assert_int_equal(ts_cvec_write("ours.gguf", &s, NULL, NULL), TS_OK);
     struct gguf_context *g = gguf_init_from_file("ours.gguf", params);
     assert_non_null(g);
-    assert_string_equal(gguf_get_val_str(g, gguf_find_key(g, "general.architecture")), "controlvector");
+    assert_string_equal(gguf_get_val_str(g, gguf_find_key(g, "general.architecture")),
+                        "controlvector");
     assert_int_equal(gguf_get_val_i32(g, gguf_find_key(g, "turbospark.layer_base")), 1);
     assert_int_equal(gguf_get_n_tensors(g), 3);
     for (int i = 0; i < 3; i++) {
@@ -546,7 +563,8 @@ static void wrong_spec(void **state) {
 static void fits(void **state) {
     (void)state;
     ts_cvec_spec s = spec();
-    ts_cvec_model m = {.width = WIDTH, .n_blocks = 4, .architecture = "llama", .hash = "0123456789abcdef"};
+    ts_cvec_model m = {
+        .width = WIDTH, .n_blocks = 4, .architecture = "llama", .hash = "0123456789abcdef"};
     ts_error err = {0};
     bool differs = true;
     assert_int_equal(ts_cvec_write("ours.gguf", &s, NULL, NULL), TS_OK);
@@ -575,9 +593,10 @@ static void fits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(repeng),      TEST(generator), TEST(jukofyork), TEST(base_zero),  TEST(wrong_tensors),
-        TEST(overlap),     TEST(wrong_keys), TEST(other_files), TEST(truncated), TEST(fuzz),
-        TEST(round_trip),  TEST(stock_reader), TEST(wrong_spec), TEST(fits),
+        TEST(repeng),        TEST(generator), TEST(jukofyork),  TEST(base_zero),
+        TEST(wrong_tensors), TEST(overlap),   TEST(wrong_keys), TEST(other_files),
+        TEST(truncated),     TEST(fuzz),      TEST(round_trip), TEST(stock_reader),
+        TEST(wrong_spec),    TEST(fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Divergence of two rows of logits: against plain sums in long double, exact zeros, -infinity, quantiles. */
+/* Divergence of two rows of logits: against plain sums in long double, exact zeros, -infinity,
+ * quantiles. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -127,7 +128,8 @@ static void refuse(float *a, float *b, int n, int token, int code, const char *w
 static void refusals(void **state) {
     (void)state;
     const float inf = INFINITY;
-    float good[3] = {1, 2, 3}, nan_[3] = {1, NAN, 3}, high[3] = {1, 2, inf}, none[3] = {-inf, -inf, -inf};
+    float good[3] = {1, 2, 3}, nan_[3] = {1, NAN, 3}, high[3] = {1, 2, inf},
+          none[3] = {-inf, -inf, -inf};
     refuse(good, nan_, 3, 0, TS_ERR_FORMAT, "token 1 is nan");
     refuse(nan_, good, 3, 0, TS_ERR_FORMAT, "token 1 is nan");
     refuse(high, good, 3, 0, TS_ERR_FORMAT, "token 2 is inf");
@@ -148,8 +150,15 @@ static void summary(void **state) {
     assert_int_equal(ts_kl_summary_totals(s, &t, &err), TS_ERR_STATE);
     for (int i = 0; i < N; i++) {
         int k = i * 7 % N; /* every number below N once, in no order */
-        ts_kl_row r = {.kl_pq = k, .kl_qp = k / 2.0, .entropy_p = 1, .entropy_q = 2, .nll_p = 1, .nll_q = 3,
-                       .outside_q = i == 9 ? 0.25 : 0, .top_p = 1, .top_q = i == 11 || i == 700 ? 2 : 1};
+        ts_kl_row r = {.kl_pq = k,
+                       .kl_qp = k / 2.0,
+                       .entropy_p = 1,
+                       .entropy_q = 2,
+                       .nll_p = 1,
+                       .nll_q = 3,
+                       .outside_q = i == 9 ? 0.25 : 0,
+                       .top_p = 1,
+                       .top_q = i == 11 || i == 700 ? 2 : 1};
         if (i % 2)
             r.nll_p = r.nll_q = NAN;
         sum += k;
@@ -176,8 +185,11 @@ static void summary(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(against_definition), cmocka_unit_test(itself), cmocka_unit_test(ruled_out),
-        cmocka_unit_test(refusals),           cmocka_unit_test(summary),
+        cmocka_unit_test(against_definition),
+        cmocka_unit_test(itself),
+        cmocka_unit_test(ruled_out),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(summary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* Logits dumps: half precision over all its values, rows there and back, and what must never be left behind. */
-#include "unit/test_core_tmp.h"
+/* Logits dumps: half precision over all its values, rows there and back, and what must never be
+ * left behind. */
+#include "test_core_tmp.h"
 
 #include <math.h>
 
@@ -35,7 +36,8 @@ static void halves(void **state) {
     }
 }
 
-/* Between each two neighbours: the middle goes to the even one, a bit more or less to the nearer. */
+/* Between each two neighbours: the middle goes to the even one, a bit more or less to the nearer.
+ */
 static void rounding(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 0x7bff; i++) {
@@ -63,8 +65,13 @@ static void fill(float *row, int r) {
 }
 
 static ts_logits_spec spec(enum ts_logits_dtype dtype) {
-    return (ts_logits_spec){.folder = "dump", .dtype = dtype, .vocab_size = VOCAB, .token_ids = tokens,
-                            .n_tokens = N_TOKENS, .first_scored_position = 2, .prompt_len = 3};
+    return (ts_logits_spec){.folder = "dump",
+                            .dtype = dtype,
+                            .vocab_size = VOCAB,
+                            .token_ids = tokens,
+                            .n_tokens = N_TOKENS,
+                            .first_scored_position = 2,
+                            .prompt_len = 3};
 }
 
 static void write_dump(const ts_logits_spec *s, int shift) {
@@ -97,7 +104,9 @@ static void check_rows(ts_logits_dump *d, int shift) {
         fill(want, r + shift);
         assert_int_equal(ts_logits_read(d, r, got, NULL), TS_OK);
         for (int i = 0; i < VOCAB; i++)
-            assert_true(got[i] == (d->dtype == TS_LOGITS_F32 ? want[i] : ts_half_to_float(ts_half_from_float(want[i]))));
+            assert_true(got[i] == (d->dtype == TS_LOGITS_F32
+                                       ? want[i]
+                                       : ts_half_to_float(ts_half_from_float(want[i]))));
     }
     assert_int_equal(ts_logits_read(d, ROWS, got, NULL), TS_ERR_ARG);
     assert_int_equal(ts_logits_read(d, -1, got, NULL), TS_ERR_ARG);
@@ -145,10 +154,11 @@ static void meta_text(void **state) {
     assert_non_null(f);
     assert_true(fread(text, 1, sizeof text - 1, f) > 0);
     fclose(f);
-    static const char head[] = "{\n  \"rows\": 4,\n  \"vocab_size\": 301,\n  \"token_ids\": [1, 300, 0, 7, 7],\n"
-                               "  \"first_scored_position\": 2,\n  \"prompt_len\": 3,\n  \"dtype\": \"f16\",\n"
-                               "  \"format_version\": 1,\n  \"kind\": \"logits\",\n  \"windows\": [[0, 4]],\n"
-                               "  \"data\": {\"file\": \"logits.f16\", \"bytes\": 2408, \"xxh3_128\": \"";
+    static const char head[] =
+        "{\n  \"rows\": 4,\n  \"vocab_size\": 301,\n  \"token_ids\": [1, 300, 0, 7, 7],\n"
+        "  \"first_scored_position\": 2,\n  \"prompt_len\": 3,\n  \"dtype\": \"f16\",\n"
+        "  \"format_version\": 1,\n  \"kind\": \"logits\",\n  \"windows\": [[0, 4]],\n"
+        "  \"data\": {\"file\": \"logits.f16\", \"bytes\": 2408, \"xxh3_128\": \"";
     assert_memory_equal(text, head, sizeof head - 1);
 }
 
@@ -181,7 +191,8 @@ static void refuse_row(enum ts_logits_dtype dtype, float bad, const char *what) 
     row[200] = bad;
     assert_int_equal(ts_logits_out_add(o, row, &err), TS_ERR_FORMAT);
     assert_int_equal(err.position, 1);
-    if (!strstr(err.message, what) || !strstr(err.message, "row 1") || !strstr(err.message, "token 200"))
+    if (!strstr(err.message, what) || !strstr(err.message, "row 1") ||
+        !strstr(err.message, "token 200"))
         fail_msg("'%s' does not say '%s'", err.message, what);
     ts_logits_out_discard(o);
     assert_int_equal(tmp_count(), 0);
@@ -305,9 +316,11 @@ static void damaged(void **state) {
     refuse_meta(HEAD "\"token_ids\": \"1\", " TAIL, "'token_ids'");
     refuse_meta(HEAD "\"token_ids\": [1, 2], \"dtype\": \"f8\", " TAIL, "'f8'");
     refuse_meta(HEAD "\"token_ids\": [1, 2], \"dtype\": 16, " TAIL, "'dtype'");
-    refuse_meta(HEAD "\"token_ids\": [1, 2], \"first_scored_position\": 2, \"prompt_len\": 0}", "first_scored");
+    refuse_meta(HEAD "\"token_ids\": [1, 2], \"first_scored_position\": 2, \"prompt_len\": 0}",
+                "first_scored");
     refuse_meta(HEAD "\"token_ids\": [1, 2], \"format_version\": 2, " TAIL, "format_version");
-    tmp_write("dump/meta.json", HEAD "\"token_ids\": [1, 2], " TAIL, sizeof(HEAD "\"token_ids\": [1, 2], " TAIL) - 1);
+    tmp_write("dump/meta.json", HEAD "\"token_ids\": [1, 2], " TAIL,
+              sizeof(HEAD "\"token_ids\": [1, 2], " TAIL) - 1);
     assert_int_equal(ts_logits_open("dump", true, &d, &err), TS_OK);
     ts_logits_close(d);
     assert_int_equal(unlink("dump/logits.f16"), 0);
@@ -346,8 +359,16 @@ static void comparable(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves), cmocka_unit_test(rounding), TEST(round_trip), TEST(meta_text), TEST(foreign),
-        TEST(bad_rows), TEST(wrong_specs), TEST(given_up), TEST(damaged), TEST(comparable),
+        cmocka_unit_test(halves),
+        cmocka_unit_test(rounding),
+        TEST(round_trip),
+        TEST(meta_text),
+        TEST(foreign),
+        TEST(bad_rows),
+        TEST(wrong_specs),
+        TEST(given_up),
+        TEST(damaged),
+        TEST(comparable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

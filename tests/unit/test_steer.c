@@ -1,5 +1,6 @@
-/* Steering arithmetic: each mode against its formula in f64 at points where no two modes agree, identities to the bit,
- * gates, rows that are not finite. TEST_STEER_BENCH=1 prints the time of a row. */
+/* Steering arithmetic: each mode against its formula in f64 at points where no two modes agree,
+ * identities to the bit, gates, rows that are not finite. TEST_STEER_BENCH=1 prints the time of a
+ * row. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,8 +41,8 @@ static double dot(const float *x, const float *y, int n) {
 }
 
 /* The row that the formula gives, in f64 throughout. */
-static void expected(enum ts_steer_mode mode, double s, double target, const float *x, const float *d, int n,
-                     double *y) {
+static void expected(enum ts_steer_mode mode, double s, double target, const float *x,
+                     const float *d, int n, double *y) {
     double norm = sqrt(dot(d, d, n)), c = dot(x, d, n) / norm, before = 0, after = 0;
     for (int i = 0; i < n; i++) {
         double u = (double)d[i] / norm, v = (double)x[i];
@@ -71,7 +72,8 @@ static void modes(void **state) {
         assert_int_equal(ts_steer_axis_init(&axis, d, n, NULL), TS_OK);
         for (int m = 0; m < TS_STEER_MODE_COUNT; m++) {
             for (int k = 0; k < 4; k++) {
-                ts_steer_rule rule = {(enum ts_steer_mode)m, scales[k], m == TS_STEER_CLAMP ? 1.7 : 0, 0};
+                ts_steer_rule rule = {(enum ts_steer_mode)m, scales[k],
+                                      m == TS_STEER_CLAMP ? 1.7 : 0, 0};
                 double c, size = sqrt(dot(x, x, n)) + sqrt(dot(d, d, n)) * fabs(scales[k]);
                 if (m == TS_STEER_RENORM && n == 1)
                     continue; /* nothing but the axis: see parallel() */
@@ -82,8 +84,8 @@ static void modes(void **state) {
                 expected(rule.mode, rule.scale, rule.target, x, d, n, want);
                 for (int i = 0; i < n; i++)
                     if (!(fabs((double)y[i] - want[i]) <= 3e-7 * size))
-                        fail_msg("%s, width %d, value %d: %g, expected %g", ts_steer_mode_name(rule.mode), n, i,
-                                 (double)y[i], want[i]);
+                        fail_msg("%s, width %d, value %d: %g, expected %g",
+                                 ts_steer_mode_name(rule.mode), n, i, (double)y[i], want[i]);
             }
         }
         ts_steer_axis_free(&axis);
@@ -173,8 +175,9 @@ static void not_finite(void **state) {
             x[at] = bad[b];
             memcpy(y, x, sizeof y);
             for (int m = 0; m < TS_STEER_MODE_COUNT; m++) {
-                assert_int_equal(ts_steer_row(&axis, &(ts_steer_rule){(enum ts_steer_mode)m, 0.37, 0, 0}, y, &c),
-                                 TS_STEER_NONFINITE);
+                assert_int_equal(
+                    ts_steer_row(&axis, &(ts_steer_rule){(enum ts_steer_mode)m, 0.37, 0, 0}, y, &c),
+                    TS_STEER_NONFINITE);
                 assert_memory_equal(x, y, sizeof x);
                 assert_true(!isfinite(c));
             }
@@ -183,10 +186,12 @@ static void not_finite(void **state) {
     /* large but finite values are no reason to stop */
     for (int i = 0; i < 577; i++)
         x[i] = 3e38f;
-    assert_int_equal(ts_steer_row(&axis, &(ts_steer_rule){TS_STEER_ABLATE, 0.01, 0, 0}, x, &c), TS_STEER_EDITED);
+    assert_int_equal(ts_steer_row(&axis, &(ts_steer_rule){TS_STEER_ABLATE, 0.01, 0, 0}, x, &c),
+                     TS_STEER_EDITED);
     /* a factor beyond f32 is */
     memcpy(y, x, sizeof y);
-    assert_int_equal(ts_steer_row(&axis, &(ts_steer_rule){TS_STEER_ABLATE, 3e30, 0, 0}, x, &c), TS_STEER_NONFINITE);
+    assert_int_equal(ts_steer_row(&axis, &(ts_steer_rule){TS_STEER_ABLATE, 3e30, 0, 0}, x, &c),
+                     TS_STEER_NONFINITE);
     assert_memory_equal(x, y, sizeof x);
     ts_steer_axis_free(&axis);
 }
@@ -201,11 +206,14 @@ static void parallel(void **state) {
         x[i] = 2.5f * d[i];
     memcpy(y, x, sizeof y);
     assert_int_equal(ts_steer_axis_init(&axis, d, 64, NULL), TS_OK);
-    assert_int_equal(ts_steer_row(&axis, &(ts_steer_rule){TS_STEER_RENORM, 1, 0, 0}, y, &c), TS_STEER_PARALLEL);
+    assert_int_equal(ts_steer_row(&axis, &(ts_steer_rule){TS_STEER_RENORM, 1, 0, 0}, y, &c),
+                     TS_STEER_PARALLEL);
     assert_memory_equal(x, y, sizeof x);
-    assert_int_equal(ts_steer_row(&axis, &(ts_steer_rule){TS_STEER_RENORM, 0.37, 0, 0}, y, &c), TS_STEER_EDITED);
+    assert_int_equal(ts_steer_row(&axis, &(ts_steer_rule){TS_STEER_RENORM, 0.37, 0, 0}, y, &c),
+                     TS_STEER_EDITED);
     memset(x, 0, sizeof x);
-    assert_int_equal(ts_steer_row(&axis, &(ts_steer_rule){TS_STEER_RENORM, 0.37, 0, 0}, x, &c), TS_STEER_PARALLEL);
+    assert_int_equal(ts_steer_row(&axis, &(ts_steer_rule){TS_STEER_RENORM, 0.37, 0, 0}, x, &c),
+                     TS_STEER_PARALLEL);
     assert_true(c == 0 && x[0] == 0);
     ts_steer_axis_free(&axis);
 }
@@ -227,7 +235,10 @@ static void length(void **state) {
                 scaled[i] = d[i] * lengths[k];
             memcpy(y, x, sizeof y);
             assert_int_equal(ts_steer_axis_init(&axis, scaled, 64, NULL), TS_OK);
-            ts_steer_row(&axis, &(ts_steer_rule){(enum ts_steer_mode)m, 0.37, m == TS_STEER_CLAMP ? 4 : 0, 0}, y, &c);
+            ts_steer_row(
+                &axis,
+                &(ts_steer_rule){(enum ts_steer_mode)m, 0.37, m == TS_STEER_CLAMP ? 4 : 0, 0}, y,
+                &c);
             if (k == 0)
                 memcpy(one, y, sizeof y);
             for (int i = 0; i < 64; i++)
