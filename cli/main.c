@@ -17,6 +17,9 @@ static const command commands[] = {
     {"analyze", cmd_analyze, "is the FFN sparse: tables and a verdict from census files"},
     {"merge", cmd_merge, "add up census files"},
     {"census", cmd_census, "FFN activations of a corpus: is there sparsity to exploit?"},
+    {"logits", cmd_logits, "logits of a text, one row a token, into a folder"},
+    {"kld", cmd_kld, "compare two dumps of logits: KL divergence, perplexity"},
+    {"extract", cmd_extract, "a direction a block, from two sets of captures or prompts"},
     {"inspect", cmd_inspect, "what a file of ours is, without a model"},
     {"bench", cmd_bench, "what tapping costs, against no tap"},
 };

@@ -628,6 +628,95 @@ typedef struct ts_kld_result {
  * first difference, or without a scored row; TS_ERR_FORMAT damaged ones; TS_ERR_IO; TS_ERR_INTERRUPTED. */
 TS_API int ts_kld_run(const ts_kld_options *opts, ts_kld_result *out, ts_error *err);
 
+/* ---------------------------------------------------------------- sweep */
+
+typedef struct ts_sweep_options {
+    size_t size;
+    const char *path;            /* the directions: a control-vector GGUF */
+    const char *input_path;      /* prompt list, as ts_capture_options down to special */
+    const char *column, *chat_template;
+    bool chat, special;
+    const double *scales;        /* [n_scales] at least one; 0 is the unsteered control */
+    size_t n_scales;
+    const ts_range *bands;       /* [n_bands]; one whose last is before its first, and none at all, mean every block */
+    size_t n_bands;
+    const enum ts_steering_mode *modes; /* [n_modes]; none means what the file declares */
+    size_t n_modes;
+    double target;               /* clamp only */
+    double gate;                 /* edits only rows with |c| >= gate */
+    enum ts_steering_from from;
+    int32_t n_predict;           /* tokens generated per prompt and cell; 0 = 32 */
+    int32_t parallel;            /* sequences of one batch; 0 = 8, at most 256 */
+    bool ignore_eos;
+    const char *anchor_path;     /* a human text, nullable: see ts_sweep_result.limit */
+    const char *const *positive, *const *negative; /* [n_positive], [n_negative] continuations to score after each prompt */
+    size_t n_positive, n_negative;
+    int32_t n_random;            /* control arms: random directions, of each block's own norm; at most 64 */
+    uint32_t seed;               /* of those */
+    const char *output_path;     /* nullable; JSON. Finished cells gather in PATH.part.jsonl */
+    bool resume, overwrite;
+    ts_progress_fn on_plan, on_progress; /* prompts count cells, tokens those to generate at most */
+    void *user;
+} ts_sweep_options;
+
+/* One point of scales x bands x modes, measured over all prompts. The window is the unsteered greedy continuation of each
+ * prompt, read teacher-forced. */
+typedef struct ts_sweep_cell {
+    enum ts_steering_mode mode;  /* TS_STEERING_DECLARED: the unsteered one */
+    double scale;
+    ts_range band;
+    int32_t arm;                 /* 0 = the file's directions, 1.. = random ones */
+    int32_t n_blocks;            /* steered */
+    char **texts;                /* [n_prompts] greedy text under steering */
+    int64_t n_tokens;            /* of all texts */
+    double perplexity;           /* of the texts under the unsteered model, after their prompts */
+    double distinct;             /* different tokens over all tokens, text by text, 0..1 */
+    int32_t n_diverged;          /* texts that are not the unsteered one */
+    int32_t first_divergence;    /* index of the first generated token that differs, the least of all prompts; -1 = none */
+    double kl_max, kl_mean;      /* KL(unsteered | steered) over the window, nats; INFINITY where steering breaks the logits */
+    double c, c_unsteered;       /* of the window's rows after the edit, and without it: mean over rows, steered blocks, prompts */
+    double score_positive, score_negative; /* log-probability a token of the continuations, mean; NAN without any */
+    double score;                /* positive - negative, of what was given; NAN without any */
+    double random_mean, random_sd; /* of the control arms' scores at this point; NAN without any, and in the arms */
+    bool no_effect;              /* kl_max is under 1e-4 */
+} ts_sweep_cell;
+
+/* What the scales of one mode and band are good for, the file's directions only. */
+typedef struct ts_sweep_band {
+    enum ts_steering_mode mode;
+    ts_range band;
+    bool usable;                 /* some scale but 0 stays within the limit */
+    double low, high;            /* usable scales: from 0 outward until the perplexity first exceeds the limit */
+    double crossed_low, crossed_high; /* the first scales beyond; NAN = none was tried */
+    double collapsed;            /* the usable scale nearest to 0 whose distinct tokens are under half the unsteered's; NAN = none */
+    bool no_effect;              /* no cell has a measurable one */
+} ts_sweep_band;
+
+typedef struct ts_sweep_result {
+    ts_sweep_cell unsteered, *cells; /* [n_cells] by mode, band, scale, arm */
+    size_t n_cells, n_prompts;
+    ts_sweep_band *bands;        /* [n_bands] */
+    size_t n_bands;
+    int32_t n_layer, window;     /* blocks of the model; tokens of a window at most */
+    double anchor;               /* perplexity of the human text; without one that of the unsteered texts */
+    double limit;                /* of a usable cell's perplexity: the anchor; without a human text twice the anchor, which is lower */
+    bool anchor_given;
+    int64_t n_anchor;            /* tokens that it comes from */
+    double seconds;
+    size_t n_resumed;            /* cells that an earlier process did */
+} ts_sweep_result;
+
+/* Runs every cell in one session (not started yet, nothing attached). Prompts of cells run side by side, `parallel`
+ * sequences of one batch, each row edited as its own cell says; what a batch holds is a pure function of options and
+ * prompts, so an interrupted and an uninterrupted sweep end with the same bytes. Recurrent and hybrid models run one
+ * sequence at a time. Empty after a failure, else freed by ts_sweep_free. Errors: TS_ERR_ARG no cell, numbers or bands out
+ * of range, output that exists; TS_ERR_FORMAT, TS_ERR_MODEL, TS_ERR_UNSUPPORTED as ts_session_attach_steering;
+ * TS_ERR_INTERRUPTED: finished cells stay for resume; TS_ERR_IO; TS_ERR_ENGINE. */
+TS_API int ts_sweep_run(ts_session *s, const ts_sweep_options *opts, ts_sweep_result *out, ts_error *err);
+TS_API void ts_sweep_free(ts_sweep_result *r);
+
+TS_API const char *ts_steering_mode_name(enum ts_steering_mode mode); /* "ablate"; "unsteered" for TS_STEERING_DECLARED */
+
 /* ---------------------------------------------------------------- files */
 
 /* What one of our files is, without a model: residual pair (.json), .meta, .safetensors, control vector

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "core/buf.h"
+#include "core/file.h"
 #include "core/mem.h"
 #include "host/session.h"
 
@@ -67,6 +68,22 @@ void ts_provenance_free(ts_provenance *p) {
     for (size_t i = 0; i < p->n_shards; i++) free(p->shards[i].path);
     free(p->shards);
     memset(p, 0, sizeof(*p));
+}
+
+static int keep_file(const ts_session *s, const char *path, ts_error *err) {
+    for (size_t i = 0; i < s->model->n_shards; i++)
+        if (ts_file_same(path, s->model->shards[i])) return ts_fail(err, TS_ERR_ARG, "output '%s' is the model", path);
+    return TS_OK;
+}
+
+int ts_session_keep_model(const ts_session *s, const char *path, const char *const *extensions, ts_error *err) {
+    int rc = keep_file(s, path, err);
+    for (; rc == TS_OK && *extensions; extensions++) {
+        char *beside = ts_path_with_extension(path, *extensions);
+        rc = beside ? keep_file(s, beside, err) : ts_fail_nomem(err, "output path", strlen(path));
+        free(beside);
+    }
+    return rc;
 }
 
 char *ts_session_sites_json(const ts_session *s) {

@@ -8,6 +8,7 @@
 
 #include "core/log.h"
 #include "core/mem.h"
+#include "host/adapter.h"
 #include "host/trust.h"
 
 #define DEFAULT_CTX 4096u
@@ -181,14 +182,39 @@ static int start_instruments(ts_session *s, ts_error *err) {
     return TS_OK;
 }
 
-static int start_tap(ts_session *s, ts_error *err) {
+static int learn(ts_session *s, ts_error *err) {
     int rc = ts_tap_learn(s->tap, s->ctx, err);
     ts_session_clear(s);
+    return rc;
+}
+
+/* With an adapter the graph is another one, so it is set before the graph is looked at, and taken out again where the
+ * graph does not show it. */
+static int learn_adapted(ts_session *s, ts_error *err) {
+    ts_error why = {0};
+    int rc = ts_adapter_set(s->ctx, s->added, &why);
+    if (rc == TS_OK && (rc = learn(s, err)) != TS_OK) return rc;
+    s->adapter_on = rc == TS_OK && ts_adapter_applied(&s->tap->table, s->added, llama_model_n_embd(s->model->llama));
+    if (s->adapter_on) return TS_OK;
+    ts_log(TS_LOG_INFO, "llama.cpp's adapter does not serve architecture '%s'%s%s", s->model->architecture, why.message[0] ? ": " : "",
+           why.message);
+    rc = ts_adapter_set(s->ctx, NULL, err);
+    return rc == TS_OK ? learn(s, err) : rc;
+}
+
+static int start_tap(ts_session *s, ts_error *err) {
+    int rc = s->added ? learn_adapted(s, err) : learn(s, err);
     if (rc == TS_OK) rc = ts_tap_request(s->tap, all_sites(s), s->blocks, (int32_t)llama_n_ubatch(s->ctx), err);
     if (rc != TS_OK) return rc;
     ts_log(TS_LOG_INFO, "tapped sites: %zu, arenas %.1f MiB", s->tap->n_slots, (double)ts_arenas_bytes(&s->tap->arenas) / 1048576.0);
-    if (s->tap->n_slots > 0) rc = ts_trust_earn(s->tap, s->ctx, err);
-    return rc == TS_OK ? start_instruments(s, err) : rc;
+    return s->tap->n_slots > 0 ? ts_trust_earn(s->tap, s->ctx, err) : TS_OK;
+}
+
+/* False when every instrument was asked for by environment and none can be served: then the callback declines all. */
+static bool taps_something(const ts_session *s) {
+    bool any = s->extra_sites || s->edit.fn;
+    for (size_t i = 0; i < s->n_attached; i++) any = any || !s->attached[i].off;
+    return any;
 }
 
 int ts_session_start(ts_session *s, ts_error *err) {
@@ -202,6 +228,8 @@ int ts_session_start(ts_session *s, ts_error *err) {
     }
     int rc = make_context(s, err);
     if (rc == TS_OK && s->tap) rc = start_tap(s, err);
+    if (rc == TS_OK) rc = start_instruments(s, err);
+    if (rc == TS_OK && s->tap && !taps_something(s)) s->tap->mode = TS_TAP_IDLE;
     if (rc != TS_OK && s->ctx) {
         if (s->tap) s->tap->mode = TS_TAP_IDLE;
         llama_free(s->ctx);
@@ -247,7 +275,7 @@ int ts_session_decode(ts_session *s, const ts_decode *d, ts_error *err) {
         s->tap->wanted = d->on_run ? d->wanted : 0;
         s->tap->skip_head = d->skip_head && *s->tap->head;
         s->tap->edit = d->edit ? *d->edit : s->edit;
-        ts_tap_begin(s->tap, &expect);
+        ts_tap_begin(s->tap, s->tap->mode == TS_TAP_IDLE ? NULL : &expect);
     }
     ts_engine_error_reset();
     int code = llama_decode(s->ctx, batch), rc = TS_OK;

@@ -28,6 +28,8 @@ struct ts_session {
     unsigned extra_sites;    /* wanted by a corpus command rather than an instrument */
     ts_range blocks;
     bool started, unified, warned_bos;
+    const float *added;      /* [n_layer][n_embd] vectors for llama.cpp's adapter, set before start; NULL = none */
+    bool adapter_on;         /* after start: the graph applies them, by the graph itself */
     char steering[512];      /* what is edited in every decode, "" = nothing */
     char chat_template[128]; /* what ts_session_chat last applied */
     bool finished;
@@ -53,6 +55,10 @@ bool ts_session_stopped(const ts_session *s);
 
 /* Asks for sites outside any instrument; before start. Blocks NULL = all. */
 int ts_session_want(ts_session *s, unsigned kinds, const ts_range *blocks, ts_error *err);
+
+/* TS_ERR_ARG when a file that would be written, `path` or `path` with one of the extensions (NULL-terminated list),
+ * is a shard of the loaded model. */
+int ts_session_keep_model(const ts_session *s, const char *path, const char *const *extensions, ts_error *err);
 
 /* Facts for result files; shard hashes are left empty. Freed by ts_provenance_free. */
 int ts_session_provenance(const ts_session *s, ts_provenance *out, ts_error *err);

@@ -95,6 +95,8 @@ static int add(finder *f, enum ts_site_kind kind, int32_t block, const struct gg
     e->type = t->type;
     e->op = ggml_op_name(t->op);
     e->normed = kind != TS_SITE_RESID && kind != TS_SITE_ROUTER && kind != TS_SITE_HEAD && is_normed(t);
+    bool adds_leaf = t->op == GGML_OP_ADD && t->src[1]->op == GGML_OP_NONE && !ts_node_is_copy(t->src[1]);
+    e->added = adds_leaf ? t->src[1] : NULL; /* a copy would be gone with its graph */
     snprintf(e->pub.tensor, sizeof(e->pub.tensor), "%s", t->name);
     snprintf(e->pub.type, sizeof(e->pub.type), "%s", ggml_type_name(t->type));
     if (t->buffer) {
@@ -109,15 +111,28 @@ static bool one_stream(const finder *f, const struct ggml_tensor *t) {
     return t->ne[0] == f->n_embd && t->ne[1] == 1 && t->ne[2] == 1 && t->ne[3] == 1;
 }
 
-/* A block output, or a refused row when the model carries several streams side by side. */
+/* The block whose output `t` is already, -1 when none. */
+static int32_t output_of(const finder *f, const struct ggml_tensor *t) {
+    for (size_t i = 0; i < f->table->n; i++) {
+        const ts_site *site = &f->table->entries[i].pub;
+        if (site->kind == TS_SITE_RESID && strcmp(site->tensor, t->name) == 0) return site->block;
+    }
+    return -1;
+}
+
+/* A block output, or a refused row when the model carries several streams side by side or the block adds nothing. */
 static int add_resid(finder *f, int32_t block, const struct ggml_tensor *t) {
+    int32_t other = output_of(f, t);
     if (ts_sites_find(f->table, TS_SITE_RESID, block)) return TS_OK;
     int rc = add(f, TS_SITE_RESID, block, t);
-    if (rc != TS_OK || one_stream(f, t)) return rc;
+    if (rc != TS_OK || (one_stream(f, t) && other < 0)) return rc;
     ts_site_entry *e = &f->table->entries[f->table->n - 1];
     e->pub.how = TS_HOW_REFUSED;
-    snprintf(e->pub.why, sizeof(e->pub.why), "%lld x %lld values a token: several residual streams, no single one",
-             (long long)t->ne[0], (long long)ts_node_rows(t));
+    if (other >= 0)
+        snprintf(e->pub.why, sizeof(e->pub.why), "no residual of its own: what comes after reads that of block %d", other);
+    else
+        snprintf(e->pub.why, sizeof(e->pub.why), "%lld x %lld values a token: several residual streams, no single one",
+                 (long long)t->ne[0], (long long)ts_node_rows(t));
     return TS_OK;
 }
 
@@ -144,8 +159,26 @@ static bool residual_join(const struct ggml_tensor *t) {
     return t->op == GGML_OP_ADD || t->op == GGML_OP_MUL || t->op == GGML_OP_SCALE || t->op == GGML_OP_ADD1;
 }
 
+static int32_t missing_resid(const finder *f) {
+    for (int32_t block = 0; block < f->table->n_layer; block++)
+        if (!ts_sites_find(f->table, TS_SITE_RESID, block)) return block;
+    return -1;
+}
+
+/* One stream runs through all blocks. Where the structure shows some only, what it shows is something else: with
+ * hyper-connections, the several streams merged for the head. */
+static void doubt_resid(finder *f, size_t begin, int32_t missing) {
+    for (size_t i = begin; i < f->table->n; i++) {
+        ts_site *site = &f->table->entries[i].pub;
+        if (site->how == TS_HOW_REFUSED) continue;
+        site->how = TS_HOW_REFUSED;
+        snprintf(site->why, sizeof(site->why), "block %d hands on no single residual stream, so this is none", missing);
+    }
+}
+
 /* Where no node is called l_out: the input of the next block's first norm. */
 static int find_structural_resid(finder *f) {
+    size_t begin = f->table->n;
     for (size_t i = 0; i < f->n; i++) {
         const struct ggml_tensor *t = f->nodes[i];
         if (t->op != GGML_OP_MUL) continue;
@@ -156,6 +189,7 @@ static int find_structural_resid(finder *f) {
         int rc = x && residual_join(x) && !ts_node_is_copy(x) ? add_resid(f, block, x) : TS_OK;
         if (rc != TS_OK) return rc;
     }
+    if (missing_resid(f) >= 0) doubt_resid(f, begin, missing_resid(f));
     return TS_OK;
 }
 

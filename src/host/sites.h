@@ -14,6 +14,7 @@ typedef struct ts_site_entry {
     int32_t nth;           /* which occurrence of the name in graph order, from 0 */
     ggml_backend_buffer_type_t buft;
     const char *op;        /* ggml's name of the operation that computes it */
+    const struct ggml_tensor *added; /* the leaf it adds last, NULL where it adds none: llama.cpp's adapter, or a bias */
     bool normed;           /* a norm or scale stands between the activation and the reader (FFN sites) */
 } ts_site_entry;
 

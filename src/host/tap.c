@@ -231,6 +231,8 @@ int ts_tap_learn(ts_tap *tap, struct llama_context *ctx, ts_error *err) {
     llama_token token = 0;
     memset(&tap->latched, 0, sizeof(tap->latched));
     tap->n_observed = 0;
+    tap->head[0] = '\0';
+    ts_sites_free(&tap->table);
     tap->mode = TS_TAP_OBSERVE;
     int decoded = llama_decode(ctx, llama_batch_get_one(&token, 1));
     llama_synchronize(ctx);
@@ -280,7 +282,8 @@ int ts_tap_end(ts_tap *tap, struct llama_context *ctx, int decoded, ts_error *er
     ts_error local = {0};
     int rc = decoded == 0 ? ts_run_close(tap, &local) : TS_OK;
     if (rc != TS_OK) latch(tap, rc, &local);
-    if (!tap->latched.code && decoded == 0 && tap->expect.cursor < tap->expect.n) {
+    /* idle: no site is tapped, so no run was looked at */
+    if (tap->mode != TS_TAP_IDLE && !tap->latched.code && decoded == 0 && tap->expect.cursor < tap->expect.n) {
         rc = ts_fail(&local, TS_ERR_ENGINE, "the graph ran %zu of %zu tokens sent", tap->expect.cursor, tap->expect.n);
         latch(tap, rc, &local);
     }

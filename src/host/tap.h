@@ -87,7 +87,7 @@ typedef struct ts_tap {
 
 bool ts_tap_callback(struct ggml_tensor *t, bool ask, void *user);
 
-/* One-token decode in observing mode, fills `table`. The caller clears the memory afterwards. */
+/* One-token decode in observing mode, fills `table` anew. The caller clears the memory afterwards. */
 int ts_tap_learn(ts_tap *tap, struct llama_context *ctx, ts_error *err);
 /* Makes slots for the usable sites of these kinds and blocks, and their arenas. After learn, once. */
 int ts_tap_request(ts_tap *tap, unsigned kinds, ts_range blocks, int32_t n_ubatch, ts_error *err);

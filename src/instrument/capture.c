@@ -78,7 +78,8 @@ static int count_rows(const ts_corpus_entry *e, void *user, ts_error *err) {
 
 /* ---- plan */
 
-static int check_options(const ts_capture_options *o, ts_error *err) {
+static int check_options(const ts_session *s, const ts_capture_options *o, ts_error *err) {
+    static const char *const beside[] = {"f32", "meta", NULL};
     int rc = ts_options_check(o, sizeof(*o), "ts_capture_options", err);
     if (rc != TS_OK) return rc;
     if (!o->input_path) return ts_fail(err, TS_ERR_ARG, "capture: no input");
@@ -86,7 +87,8 @@ static int check_options(const ts_capture_options *o, ts_error *err) {
     if (!o->output_path) return TS_OK;
     if (ts_file_same(o->input_path, o->output_path))
         return ts_fail(err, TS_ERR_ARG, "output '%s' is the input", o->output_path);
-    return ts_file_check_target(o->output_path, err);
+    rc = ts_session_keep_model(s, o->output_path, beside, err);
+    return rc == TS_OK ? ts_file_check_target(o->output_path, err) : rc;
 }
 
 static int choose_blocks(capture *c, ts_error *err) {
@@ -370,7 +372,7 @@ int ts_capture_run(ts_session *s, const ts_capture_options *opts, ts_capture_res
     ts_capture_result unused;
     capture c = {.s = s, .o = opts, .result = out ? out : &unused};
     memset(c.result, 0, sizeof(*c.result));
-    int rc = check_options(opts, err);
+    int rc = check_options(s, opts, err);
     if (rc == TS_OK) rc = prepare(&c, err);
     c.begin = c.checkpointed = now();
     if (rc == TS_OK) rc = walk(&c, err);

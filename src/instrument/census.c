@@ -74,7 +74,9 @@ static int check_output(census *c, ts_error *err) {
     c->trace_path = ts_path_with_extension(path, "trace");
     if (!c->checkpoint_path || !c->trace_part || !c->trace_path) return ts_fail_nomem(err, "output path", 0);
     c->replace = c->o->overwrite || (c->o->resume && exists(c->checkpoint_path));
-    int rc = ts_census_check_target(path, c->replace, err);
+    static const char *const beside[] = {"detail", "meta", "trace", NULL};
+    int rc = ts_session_keep_model(c->s, path, beside, err);
+    if (rc == TS_OK) rc = ts_census_check_target(path, c->replace, err);
     if (rc != TS_OK || !c->o->trace) return rc;
     if (strcmp(path, c->trace_path) == 0 || ts_file_same(path, c->trace_path))
         return ts_fail(err, TS_ERR_ARG, "'%s' would be both census and trace; name the census .json", path);

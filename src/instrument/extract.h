@@ -43,6 +43,7 @@ typedef struct ts_extract_set {
     size_t n_sources, room;
     size_t at;           /* source of the last row read */
     int64_t n;           /* snapshots */
+    int32_t first_layer; /* of the files, that counts as 0 when rows are read */
     volatile const int *stop;
 } ts_extract_set;
 

@@ -167,7 +167,8 @@ int ts_extract_set_read(void *user, int64_t snapshot, int32_t layer, int32_t n_l
     if (closed)
         rc = ts_file_open_read(s->file->data, &s->file->fd, &size, err);
     if (rc == TS_OK)
-        rc = ts_capture_read_layers(s->file, snapshot - s->first + s->skip, layer, n_layers, rows, err);
+        rc = ts_capture_read_layers(s->file, snapshot - s->first + s->skip, set->first_layer + layer, n_layers,
+                                    rows, err);
     if (closed)
         close_data(s->file);
     return rc;

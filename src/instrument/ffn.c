@@ -17,13 +17,18 @@ typedef struct ffn {
     ts_error deferred; /* by environment: a bad output path is reported after the text */
 } ffn;
 
+static int check_target(const ffn *f, ts_session *s, ts_error *err) {
+    static const char *const beside[] = {"detail", "meta", NULL};
+    int rc = ts_session_keep_model(s, f->path, beside, err);
+    return rc == TS_OK ? ts_census_check_target(f->path, true, err) : rc;
+}
+
 static int ffn_start(void *self, ts_session *s, ts_error *err) {
     ffn *f = self;
     int rc = ts_ffn_census_open(&f->census, s, 1, err);
     if (rc != TS_OK || !f->path) return rc;
-    if (!f->gate) return ts_census_check_target(f->path, true, err);
-    ts_census_check_target(f->path, true, &f->deferred);
-    if (f->deferred.code) ts_log(TS_LOG_WARN, "ffn-hist: %s", f->deferred.message);
+    if (!f->gate) return check_target(f, s, err);
+    check_target(f, s, &f->deferred);
     return TS_OK;
 }
 

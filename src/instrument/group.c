@@ -107,6 +107,7 @@ static int step(ts_group *g, bool first, size_t *active, ts_error *err) {
         if (!logits) return ts_fail(err, TS_ERR_ENGINE, "llama.cpp gave no logits for token %zu of a batch", i);
         seq->last = greedy(logits, llama_vocab_n_tokens(vocab));
         seq->n_generated++;
+        if (g->on_token) g->on_token((size_t)g->batch_seqs[i], seq->last, g->user);
         seq->done = seq->n_generated >= g->n_predict || (llama_vocab_is_eog(vocab, seq->last) && !g->ignore_eos);
         *active += !seq->done;
     }

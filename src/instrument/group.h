@@ -24,6 +24,7 @@ typedef struct ts_group {
     const ts_edit *edit; /* nullable; in every pass */
     /* A headful pass: token t of the run belongs to sequence seqs[t]; first[t]: its first headful one. */
     int (*on_pass)(const ts_run *run, const int32_t *seqs, const bool *first, void *user, ts_error *err);
+    void (*on_token)(size_t seq, int32_t token, void *user); /* nullable: each one generated */
     void *user;
     /* the pass at hand */
     int32_t *batch_tokens, *batch_positions, *batch_seqs; /* [room] */

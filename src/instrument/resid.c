@@ -26,8 +26,10 @@ typedef struct resid {
 static int open_output(resid *r, ts_error *err) {
     ts_resid_spec spec = {.path = r->path, .format = TS_CAPTURE_F32, .n_layers = r->n_layer, .n_hidden = r->n_embd,
                           .layer_ids = r->layer_ids, .plan_hash = "run", .overwrite = true};
+    static const char *const beside[] = {"f32", "meta", NULL};
     ts_resid_done done;
-    return ts_resid_out_open(&spec, &r->out, &done, err);
+    int rc = ts_session_keep_model(r->session, r->path, beside, err);
+    return rc != TS_OK ? rc : ts_resid_out_open(&spec, &r->out, &done, err);
 }
 
 static int resid_start(void *self, ts_session *s, ts_error *err) {
@@ -44,7 +46,6 @@ static int resid_start(void *self, ts_session *s, ts_error *err) {
     if (!r->path) return TS_OK;
     if (!r->gate) return open_output(r, err);
     open_output(r, &r->deferred);
-    if (r->deferred.code) ts_log(TS_LOG_WARN, "resid-capture: %s", r->deferred.message);
     return TS_OK;
 }
 

@@ -1,5 +1,6 @@
 /* Steering at run time: each row of a steered block's output is edited before anything reads it, and before a capture of
- * the same block. Scale 0 edits nothing, to the bit. Refuses blocks without a residual site. */
+ * the same block; what is only added everywhere goes through llama.cpp's own adapter where its graph shows it. Scale 0
+ * edits nothing, to the bit, and asks for no tap. Refuses blocks without a residual site. */
 #include "instrument/steering.h"
 
 #include <math.h>
@@ -22,6 +23,7 @@ typedef struct steering {
     ts_steering_file files[MAX_FILES];
     size_t n_files;
     bool *mask;       /* [n_layer] blocks with an edit */
+    float *added;     /* [n_layer][n_embd] what the adapter adds, the sum of its files */
     ts_file *trace;
     bool nonfinite_warned;
     double *c_sum, *x_sum; /* [n_layer] while sampling */
@@ -68,7 +70,7 @@ static int edit(const struct ts_run *run, const ts_site *site, float *rows, int6
     for (int64_t r = 0; r < n_rows; r++)
         for (size_t i = 0; rc == TS_OK && i < st->n_files; i++) {
             const ts_steering_file *f = &st->files[i];
-            if (f->axes[site->block].n == 0 || !chosen(st, f, ts_run_position(run, token_index[r]))) continue;
+            if (f->by_adapter || f->axes[site->block].n == 0 || !chosen(st, f, ts_run_position(run, token_index[r]))) continue;
             rc = edit_row(st, f, run, site->block, token_index[r], rows + r * width, changed, err);
         }
     return rc;
@@ -159,7 +161,7 @@ static bool fill_mask(steering *st) {
     bool any = false;
     for (size_t i = 0; i < st->n_files; i++)
         for (int32_t il = 0; il < st->n_layer; il++)
-            if (st->files[i].axes[il].n > 0 && (st->files[i].rule.scale != 0 || st->trace)) any = st->mask[il] = true;
+            if (!st->files[i].by_adapter && st->files[i].axes[il].n > 0 && (st->files[i].rule.scale != 0 || st->trace)) any = st->mask[il] = true;
     return any;
 }
 
@@ -172,6 +174,7 @@ static int steering_start(void *self, ts_session *s, ts_error *err) {
     if (!st->mask || !st->c_sum || !st->x_sum) return ts_fail_nomem(err, "steering", 0);
     for (size_t i = 0; i < st->n_files; i++) {
         char line[256];
+        st->files[i].by_adapter = st->files[i].by_adapter && s->adapter_on;
         ts_steering_file_describe(&st->files[i], st->n_layer, line, sizeof(line));
         int n = used < sizeof(s->steering) ? snprintf(s->steering + used, sizeof(s->steering) - used, "%s%s", used ? "; " : "", line) : 0;
         used += n > 0 ? (size_t)n : 0;
@@ -203,6 +206,7 @@ static void steering_free(void *self) {
     for (size_t i = 0; i < st->n_files; i++) ts_steering_file_free(&st->files[i], st->n_layer);
     ts_file_discard(st->trace);
     free(st->mask);
+    free(st->added);
     free(st->c_sum);
     free(st->x_sum);
     free(st);
@@ -213,10 +217,48 @@ static const ts_instrument_class steering_class = {
     .finish = steering_finish, .free = steering_free,
 };
 
+/* While nothing is to be edited or traced: no site, so no callback for its sake. */
+static const ts_instrument_class idle_class = {
+    .name = "steering", .start = steering_start, .wants = steering_wants, .finish = steering_finish, .free = steering_free,
+};
+
+/* ---- the adapter */
+
+/* One the adapter can do: it adds to every row, has none for block 0, and nothing before it edits. */
+static bool addable(const steering *st, const ts_steering_file *f) {
+    return f->rule.mode == TS_STEER_ADD && f->rule.gate == 0 && f->from == TS_STEERING_ALL && f->axes[0].n == 0 && !st->trace;
+}
+
+static void add_rows(const steering *st, const ts_steering_file *f, size_t width) {
+    for (int32_t il = 1; il < st->n_layer; il++)
+        for (size_t i = 0; f->axes[il].n > 0 && i < width; i++)
+            st->added[(size_t)il * width + i] += (float)f->rule.scale * f->axes[il].d[i];
+}
+
+/* After every change of what is attached: which files the adapter takes, and whether a tap is needed at all. */
+static int plan(steering *st, ts_error *err) {
+    ts_session *s = st->session;
+    size_t width = (size_t)llama_model_n_embd(s->model->llama), n = (size_t)st->n_layer * width;
+    bool edited = false, any = false;
+    if (!st->added && !(st->added = ts_calloc(n, sizeof(*st->added)))) return ts_fail_nomem(err, "vectors to add", n * sizeof(*st->added));
+    memset(st->added, 0, n * sizeof(*st->added));
+    for (size_t i = 0; i < st->n_files; i++) {
+        ts_steering_file *f = &st->files[i];
+        f->by_adapter = f->rule.scale != 0 && !edited && addable(st, f);
+        edited = edited || (f->rule.scale != 0 && !f->by_adapter);
+        any = any || f->by_adapter;
+        if (f->by_adapter) add_rows(st, f, width);
+    }
+    s->added = any ? st->added : NULL;
+    for (size_t i = 0; i < s->n_attached; i++)
+        if (s->attached[i].self == st) s->attached[i].class = any || edited || st->trace ? &steering_class : &idle_class;
+    return TS_OK;
+}
+
 /* The session's steering, made when there is none. */
 static int find_or_make(ts_session *s, steering **out, ts_error *err) {
     for (size_t i = 0; i < s->n_attached; i++)
-        if (s->attached[i].class == &steering_class) {
+        if (s->attached[i].class == &steering_class || s->attached[i].class == &idle_class) {
             *out = s->attached[i].self;
             return s->started ? ts_fail(err, TS_ERR_STATE, "steering must be attached before the session starts") : TS_OK;
         }
@@ -225,7 +267,7 @@ static int find_or_make(ts_session *s, steering **out, ts_error *err) {
     st->session = s;
     st->n_layer = llama_model_n_layer(s->model->llama);
     *out = st;
-    return ts_session_attach(s, &steering_class, st, false, err);
+    return ts_session_attach(s, &idle_class, st, false, err);
 }
 
 int ts_session_attach_steering(ts_session *s, const ts_steering_options *opts, ts_error *err) {
@@ -234,11 +276,12 @@ int ts_session_attach_steering(ts_session *s, const ts_steering_options *opts, t
     int rc = ts_steering_file_open(&f, s, opts, err);
     if (rc == TS_OK) rc = find_or_make(s, &st, err);
     if (rc == TS_OK && st->n_files == MAX_FILES) rc = ts_fail(err, TS_ERR_ARG, "steering: more than %d files", MAX_FILES);
-    if (rc == TS_OK)
-        st->files[st->n_files++] = f;
-    else
+    if (rc != TS_OK) {
         ts_steering_file_free(&f, llama_model_n_layer(s->model->llama));
-    return rc;
+        return rc;
+    }
+    st->files[st->n_files++] = f;
+    return plan(st, err);
 }
 
 int ts_session_trace_steering(ts_session *s, const char *path, ts_error *err) {
@@ -246,7 +289,8 @@ int ts_session_trace_steering(ts_session *s, const char *path, ts_error *err) {
     int rc = find_or_make(s, &st, err);
     if (rc == TS_OK && st->trace) rc = ts_fail(err, TS_ERR_STATE, "steering is traced already");
     if (rc == TS_OK) rc = ts_file_check_target(path, err);
-    return rc == TS_OK ? ts_file_create(path, &st->trace, err) : rc;
+    if (rc == TS_OK) rc = ts_file_create(path, &st->trace, err);
+    return rc == TS_OK ? plan(st, err) : rc;
 }
 
 int ts_session_steering_summary(const ts_session *s, char **text, ts_error *err) {

@@ -14,6 +14,7 @@ typedef struct ts_steering_file {
     ts_steer_rule rule;
     enum ts_steering_from from;
     int32_t n_blocks;    /* steered */
+    bool by_adapter;     /* llama.cpp's adapter adds it, the edit does not */
 } ts_steering_file;
 
 /* Reads, checks against the session's model, and prepares one file. Freed by ts_steering_file_free, also after a

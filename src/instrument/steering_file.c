@@ -89,6 +89,6 @@ void ts_steering_file_describe(const ts_steering_file *f, int32_t n_layer, char 
     char target[48] = "", gate[48] = "";
     if (f->rule.mode == TS_STEER_CLAMP) snprintf(target, sizeof(target), " to %g", f->rule.target);
     if (f->rule.gate > 0) snprintf(gate, sizeof(gate), " where |c| >= %g", f->rule.gate);
-    snprintf(out, size, "%s%s at scale %g on %d of %d blocks%s%s ('%.120s')", ts_steer_mode_name(f->rule.mode), target, f->rule.scale,
-             f->n_blocks, n_layer, gate, from[f->from], f->name);
+    snprintf(out, size, "%s%s at scale %g on %d of %d blocks%s%s%s ('%.120s')", ts_steer_mode_name(f->rule.mode), target, f->rule.scale,
+             f->n_blocks, n_layer, gate, from[f->from], f->by_adapter ? ", by llama.cpp's adapter" : "", f->name);
 }

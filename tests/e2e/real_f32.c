@@ -36,7 +36,7 @@ static void set_tensor(struct ggml_tensor *t, void *file) {
     free(x);
 }
 
-struct llama_model *real_f32_model(const char *path) {
+struct llama_model *real_f32_model(const char *path, uint32_t n_blocks) {
     struct ggml_context *file = NULL;
     struct gguf_context *all = gguf_init_from_file(path, (struct gguf_init_params){.ctx = &file});
     if (!all) {
@@ -45,6 +45,7 @@ struct llama_model *real_f32_model(const char *path) {
     }
     struct gguf_context *meta = gguf_init_empty();
     gguf_set_kv(meta, all);
+    gguf_set_val_u32(meta, "llama.block_count", n_blocks);
     struct llama_model *model = llama_model_init_from_user(meta, set_tensor, file, llama_model_default_params());
     if (!model) fprintf(stderr, "llama.cpp refused '%s' with f32 weights\n", path);
     gguf_free(meta);

@@ -4,9 +4,11 @@
 #ifndef TS_REAL_F32_H
 #define TS_REAL_F32_H
 
+#include <stdint.h>
+
 struct llama_model;
 
-/* NULL after printing why. Freed by llama_model_free. */
-struct llama_model *real_f32_model(const char *path);
+/* Its first n_blocks blocks. NULL after printing why. Freed by llama_model_free. */
+struct llama_model *real_f32_model(const char *path, uint32_t n_blocks);
 
 #endif
