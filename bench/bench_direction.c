@@ -34,6 +34,13 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static double cpu(void) {
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 static uint64_t mix(uint64_t x) {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -85,7 +92,7 @@ static void measure(const char *method, ts_direction_set set[2], int32_t layers,
     ts_direction *d;
     ts_error err = {0};
     struct rusage use;
-    double start = now();
+    double start = now(), start_cpu = cpu();
 
     if (!ts_direction_method_find(method, &o.method) ||
         ts_direction_extract(&set[0], &set[1], &o, &d, &err)) {
@@ -93,8 +100,8 @@ static void measure(const char *method, ts_direction_set set[2], int32_t layers,
         exit(1);
     }
     getrusage(RUSAGE_SELF, &use);
-    printf("%-10s %8.2f %8.2f %9.0f   %6.3f  %6.3f\n", method, now() - start, making,
-           (double)use.ru_maxrss / 1024, d->blocks[layers / 2].auc,
+    printf("%-10s %8.2f %8.2f %8.2f %9.0f   %6.3f  %6.3f\n", method, now() - start,
+           cpu() - start_cpu, making, (double)use.ru_maxrss / 1024, d->blocks[layers / 2].auc,
            d->blocks[layers / 2].eigen_gap);
     ts_direction_free(d);
 }
@@ -123,7 +130,8 @@ int main(int argc, char **argv) {
     start = now() - start;
     free(rows);
     printf("2 x %lld snapshots of %d x %d, %d threads\n", (long long)n, layers, hidden, threads);
-    printf("method      seconds   making  peak MiB      auc     gap  (of block %d)\n", layers / 2);
+    printf("method      seconds      cpu   making  peak MiB      auc     gap  (of block %d)\n",
+           layers / 2);
     for (int m = 0; m < TS_DIRECTION_METHOD_COUNT; m++) {
         const char *name = ts_direction_method_name((enum ts_direction_method)m);
 

@@ -44,7 +44,7 @@ int bench_run(bench_plan *plan, ts_error *err) {
     double warm_up;
     int rc = 0;
 
-    for (size_t a = 0; a < BENCH_ARMS; a++)
+    for (size_t a = 0; a < plan->n_arms; a++)
         if (!(plan->arms[a].tokens_per_s = calloc((size_t)plan->repetitions, sizeof(double)))) {
             snprintf(err->message, sizeof(err->message), "out of memory");
             return TS_ERR_NOMEM;
@@ -52,9 +52,9 @@ int bench_run(bench_plan *plan, ts_error *err) {
     for (int32_t r = -1; r < plan->repetitions && rc == 0; r++) {
         if (plan->drawing && r >= 0)
             fprintf(stderr, "\r%s: round %d of %d ", plan->work, r + 1, plan->repetitions);
-        for (size_t i = 0; i < BENCH_ARMS && rc == 0; i++) {
-            size_t step = r % 2 == 0 ? i : BENCH_ARMS - 1 - i;
-            size_t arm = (step + (size_t)(r + 1) / 2) % BENCH_ARMS;
+        for (size_t i = 0; i < plan->n_arms && rc == 0; i++) {
+            size_t step = r % 2 == 0 ? i : plan->n_arms - 1 - i;
+            size_t arm = (step + (size_t)(r + 1) / 2) % plan->n_arms;
 
             settle();
             rc = plan->run(arm, plan->user, r < 0 ? &warm_up : &plan->arms[arm].tokens_per_s[r],
@@ -71,7 +71,7 @@ int bench_run(bench_plan *plan, ts_error *err) {
 }
 
 void bench_free(bench_plan *plan) {
-    for (size_t a = 0; a < BENCH_ARMS; a++)
+    for (size_t a = 0; a < plan->n_arms; a++)
         free(plan->arms[a].tokens_per_s);
 }
 

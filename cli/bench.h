@@ -7,7 +7,7 @@
 
 #include "options.h"
 
-enum { BENCH_ARMS = 4 };
+enum { BENCH_MAX_ARMS = 8 };
 
 typedef struct bench_arm {
     const char *name;
@@ -20,7 +20,8 @@ typedef struct bench_plan {
     const ts_model_info *info;
     const cli_common *common;
     int32_t repetitions;
-    bench_arm arms[BENCH_ARMS];
+    bench_arm arms[BENCH_MAX_ARMS];
+    size_t n_arms;
     bool drawing;
     /* Runs one repetition of one arm; returns 0 and its rate. */
     int (*run)(size_t arm, void *user, double *tokens_per_s, ts_error *err);

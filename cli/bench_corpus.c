@@ -110,7 +110,8 @@ int bench_corpus(const cli_common *common, const char *path, int32_t repetitions
                        .arms = {{.name = "no tap"},
                                 {.name = "no tap again"},
                                 {.name = "packed capture"},
-                                {.name = "exact capture"}}};
+                                {.name = "exact capture"}},
+                       .n_arms = 4};
     int code = bench_json_open(json_path, &json);
 
     if (code == CLI_DONE)

@@ -10,8 +10,7 @@
 static void print_verdict(const bench_plan *plan, size_t arm, double spread) {
     double cost = bench_compare(plan, arm, 0).median;
 
-    printf("%s costs %.2f %% of the time of %s\n    (spread of %s against itself %.2f %%)%s\n",
-           plan->arms[arm].name, cost, plan->arms[0].name, plan->arms[0].name, spread,
+    printf("%s costs %.2f %%%s\n", plan->arms[arm].name, cost,
            fabs(cost) <= spread ? ": no difference that can be told" : "");
 }
 
@@ -20,7 +19,7 @@ void bench_print_table(const bench_plan *plan) {
 
     printf("%s\n\n%-20s %10s %10s %10s %10s\n", plan->title, "arm", "tokens/s", "cost %", "min %",
            "max %");
-    for (size_t a = 0; a < BENCH_ARMS; a++) {
+    for (size_t a = 0; a < plan->n_arms; a++) {
         printf("%-20s %10.1f", plan->arms[a].name, bench_median_rate(plan, a));
         if (a == 0) {
             printf(" %10s %10s %10s\n", "-", "-", "-");
@@ -32,7 +31,8 @@ void bench_print_table(const bench_plan *plan) {
     }
     puts("\ntokens/s: median of the rounds. cost: time over the first arm's in the same\n"
          "round; median, least and largest of the rounds.");
-    for (size_t a = 2; a < BENCH_ARMS; a++)
+    printf("spread of %s against itself: %.2f %%\n", plan->arms[0].name, spread);
+    for (size_t a = 2; a < plan->n_arms; a++)
         print_verdict(plan, a, spread);
 }
 
@@ -55,7 +55,7 @@ static void write_plan(FILE *out, const bench_plan *plan) {
     cli_json_string(out, plan->title);
     fprintf(out, ", \"repetitions\": %d, \"spread_percent\": %.6g, \"arms\": [", plan->repetitions,
             bench_spread(plan));
-    for (size_t a = 0; a < BENCH_ARMS; a++) {
+    for (size_t a = 0; a < plan->n_arms; a++) {
         fprintf(out, "%s\n{\"name\": ", a ? "," : "");
         cli_json_string(out, plan->arms[a].name);
         fprintf(out, ", \"median_tokens_per_s\": %.6g", bench_median_rate(plan, a));

@@ -54,6 +54,7 @@ int cmd_census(int argc, char **argv);
 int cmd_analyze(int argc, char **argv);
 int cmd_merge(int argc, char **argv);
 int cmd_extract(int argc, char **argv);
+int cmd_sweep(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_logits(int argc, char **argv);

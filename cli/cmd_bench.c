@@ -1,5 +1,5 @@
-/* `turbospark bench`: what tapping costs, in one process. Owns the options and the arms of the
- * decode comparison: off, off again, residuals redirected, residuals asked for. */
+/* `turbospark bench`: what tapping and steering cost, in one process. Owns the options and the arms
+ * of the decode comparison. */
 #include "bench.h"
 #include "cli.h"
 
@@ -10,15 +10,21 @@
 #define DEFAULT_PREDICT 64
 #define DEFAULT_REPETITIONS 15
 
-enum arm { OFF, OFF_AGAIN, REDIRECTED, ASKED };
+enum arm { OFF, OFF_AGAIN, REDIRECTED, ASKED, FFN, ADD, ABLATE, ABLATE_THIRD, ARMS };
+
+static const char *const arm_names[ARMS] = {"off",        "off again",       "resid, redirected",
+                                            "resid, asked", "ffn census",      "add, all blocks",
+                                            "ablate, all blocks", "ablate, a third"};
 
 typedef struct decode {
     cli_common common;
-    const char *prompt, *corpus, *json;
+    const char *prompt, *corpus, *json, *steering;
     int32_t n_predict, repetitions;
     bool progress, prompt_given, predict_given;
 
-    ts_session *sessions[BENCH_ARMS]; /* the first holds the model for all */
+    ts_session *sessions[ARMS]; /* the first holds the model for all */
+    size_t n_arms;
+    int32_t n_layer;
     int32_t *tokens;
     size_t n_tokens;
 } decode;
@@ -35,6 +41,9 @@ static int parse(decode *d, int argc, char **argv) {
                .max = 100000),
         OPTION(NULL, "corpus", "FILE", CLI_TEXT, &d->corpus,
                "compare captures of this prompt list instead: packed, untapped, --exact"),
+        OPTION(NULL, "steering", "FILE", CLI_TEXT, &d->steering,
+               "also steer by this control vector: add and ablate on all its blocks, ablate on a "
+               "third of the model's"),
         OPTION(NULL, "json", "FILE", CLI_TEXT, &d->json, "also write the raw samples"),
         OPTION(NULL, "progress", NULL, CLI_FLAG, &d->progress,
                "count rounds also when stderr is no terminal"),
@@ -43,8 +52,8 @@ static int parse(decode *d, int argc, char **argv) {
                                 CLI_GROUP("Messages", common.output)};
     const cli_syntax syntax = {
         "bench -m FILE [options]",
-        "Prints what tapping residual streams costs. The arms run in turn in one process; "
-        "each is compared with 'off' of the same round, and so is 'off' itself.",
+        "Prints what taking activations and steering cost. The arms run in turn in one "
+        "process; each is compared with 'off' of the same round, and so is 'off' itself.",
         groups, sizeof(groups) / sizeof(groups[0]), false};
     int n_operands;
 
@@ -57,14 +66,48 @@ static int check(const decode *d) {
 
     if (code < 0 && d->corpus && (d->prompt_given || d->predict_given))
         return cli_usage("'--corpus' and '%s' exclude each other", d->prompt_given ? "-p" : "-n");
+    if (code < 0 && d->corpus && d->steering)
+        return cli_usage("'--corpus' and '--steering' exclude each other");
     if (code < 0)
         code = cli_keep_input(d->json, "model", d->common.model);
+    if (code < 0)
+        code = cli_keep_input(d->json, "control vector", d->steering);
     return code < 0 ? cli_keep_input(d->json, "input", d->corpus) : code;
+}
+
+/* The third is the middle one. */
+static int attach_steering(const decode *d, enum arm arm, ts_error *err) {
+    const ts_range third = {d->n_layer / 3, d->n_layer / 3 + (d->n_layer + 2) / 3 - 1};
+    ts_steering_options opts = TS_OPTIONS_INIT(ts_steering_options);
+
+    opts.path = d->steering;
+    opts.mode = arm == ADD ? TS_STEERING_ADD : TS_STEERING_ABLATE;
+    opts.scale = 1;
+    opts.blocks = arm == ABLATE_THIRD ? &third : NULL;
+    return ts_session_attach_steering(d->sessions[arm], &opts, err);
+}
+
+static int attach(const decode *d, enum arm arm, ts_error *err) {
+    ts_resid_options resid = TS_OPTIONS_INIT(ts_resid_options);
+    ts_ffn_hist_options ffn = TS_OPTIONS_INIT(ts_ffn_hist_options);
+
+    switch (arm) {
+    case REDIRECTED:
+    case ASKED:
+        return ts_session_attach_resid(d->sessions[arm], &resid, err);
+    case FFN:
+        return ts_session_attach_ffn(d->sessions[arm], &ffn, err);
+    case ADD:
+    case ABLATE:
+    case ABLATE_THIRD:
+        return attach_steering(d, arm, err);
+    default:
+        return 0;
+    }
 }
 
 static int open_arm(decode *d, size_t arm, ts_error *err) {
     ts_session_options opts;
-    ts_resid_options resid = TS_OPTIONS_INIT(ts_resid_options);
     int rc;
 
     cli_session_options(&d->common, &opts);
@@ -75,19 +118,20 @@ static int open_arm(decode *d, size_t arm, ts_error *err) {
     opts.tap = arm == ASKED ? TS_TAP_ASK : TS_TAP_REDIRECT;
     if ((rc = ts_session_open(&opts, &d->sessions[arm], err)) != 0)
         return rc;
-    if ((arm == REDIRECTED || arm == ASKED) &&
-        (rc = ts_session_attach_resid(d->sessions[arm], &resid, err)) != 0)
-        return rc;
-    return ts_session_start(d->sessions[arm], err);
+    rc = attach(d, (enum arm)arm, err);
+    return rc == 0 ? ts_session_start(d->sessions[arm], err) : rc;
 }
 
 static int open_arms(decode *d, ts_model_info *info, ts_error *err) {
     int rc = 0;
 
-    for (size_t a = 0; a < BENCH_ARMS && rc == 0; a++)
+    for (size_t a = 0; a < d->n_arms && rc == 0; a++) {
         rc = open_arm(d, a, err);
-    if (rc == 0)
-        rc = ts_session_model_info(d->sessions[0], info, err);
+        if (rc == 0 && a == OFF) {
+            rc = ts_session_model_info(d->sessions[OFF], info, err);
+            d->n_layer = info->n_layer;
+        }
+    }
     if (rc == 0)
         rc = ts_session_tokenize(d->sessions[0], d->prompt, strlen(d->prompt), 0, &d->tokens,
                                  &d->n_tokens, err);
@@ -121,14 +165,13 @@ static int bench_decode(decode *d, bool drawing) {
                        .drawing = drawing,
                        .run = run_arm,
                        .user = d,
-                       .arms = {{.name = "off"},
-                                {.name = "off again"},
-                                {.name = "resid, redirected"},
-                                {.name = "resid, asked"}}};
+                       .n_arms = d->n_arms};
     int code = bench_json_open(d->json, &json);
 
     if (code != CLI_DONE)
         return code;
+    for (size_t a = 0; a < d->n_arms; a++)
+        plan.arms[a].name = arm_names[a];
     if (open_arms(d, &info, &err) != 0 || bench_run(&plan, &err) != 0) {
         code = cli_fail_error(&err);
         bench_json_discard(d->json, json);
@@ -156,8 +199,9 @@ int cmd_bench(int argc, char **argv) {
     drawing = cli_wants_progress(d.progress);
     if (d.corpus)
         return bench_corpus(&d.common, d.corpus, d.repetitions, drawing, d.json);
+    d.n_arms = d.steering ? ARMS : ADD;
     code = bench_decode(&d, drawing);
-    for (size_t a = BENCH_ARMS; a-- > 0;) /* the one that holds the model goes last */
+    for (size_t a = d.n_arms; a-- > 0;) /* the one that holds the model goes last */
         ts_session_close(d.sessions[a]);
     ts_free(d.tokens);
     return code;

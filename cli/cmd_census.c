@@ -114,6 +114,8 @@ static int check_zeroing(census *c) {
     if (c->output || c->trace || c->resume || c->overwrite)
         return cli_usage("'%s' measures: it takes no '-o', '--trace', '--resume' or '--overwrite'",
                          c->zero ? "--zero" : "--zero-below");
+    if (c->special)
+        return cli_usage("'%s' reads a plain text: no '--special'", c->zero ? "--zero" : "--zero-below");
     int code = parse_levels("--zero", c->zero, 100, c->percents, &c->n_percents);
     return code < 0 ? parse_levels("--zero-below", c->zero_below, 1e30, c->below, &c->n_below) : code;
 }
@@ -126,9 +128,9 @@ static int check(census *c) {
     if (!!c->input + !!c->text != 1)
         return cli_usage(c->input ? "'-i' and '--text' exclude each other"
                                   : "an input is needed: '-i FILE' or '--text FILE'");
-    if (c->text && (c->predict_given || c->parallel_given || c->ignore_eos || c->chat || c->column_given))
+    if (c->text && (c->predict_given || c->parallel_given || c->ignore_eos || c->chat || c->chat_template || c->column_given))
         return cli_usage("'--text' reads a text as it is: no '-n', '--parallel', '--ignore-eos', "
-                         "'--chat' or '--column'");
+                         "'--chat', '--chat-template' or '--column'");
     code = check_zeroing(c);
     if (code >= 0)
         return code;
@@ -154,8 +156,12 @@ static void on_plan(const ts_progress *p, void *user) {
     char size[32];
 
     c->n_resumed = p->tokens_resumed;
-    cli_note("%" PRIu64 " %s, at most %" PRIu64 " tokens%s", p->prompts_total,
-             c->text ? "text" : "prompts", p->tokens_total, p->tokens_resumed ? "; resuming" : "");
+    const char *resuming = p->tokens_resumed ? "; resuming" : "";
+
+    if (c->text)
+        cli_note("a text of %" PRIu64 " tokens%s", p->tokens_total, resuming);
+    else
+        cli_note("%" PRIu64 " prompts, at most %" PRIu64 " tokens%s", p->prompts_total, p->tokens_total, resuming);
     if (c->trace)
         cli_note("the trace will take at most %s", cli_bytes_text(p->bytes_total, size));
 }

@@ -59,11 +59,14 @@ static void print(const char *label, const ts_kld_result *r, double pair, double
     cli_out(line, (size_t)n);
 }
 
-static void print_stats(const char *name, const ts_kld_result *r, const ts_kld_stats *pair, const ts_kld_stats *floor) {
+static void print_stats(const char *name, const ts_kld_result *r, const ts_kld_stats *pair,
+                        const ts_kld_stats *floor) {
     char label[32];
     const char *const names[] = {"mean", "median", "99 %", "max"};
-    const double values[][2] = {
-        {pair->mean, floor->mean}, {pair->median, floor->median}, {pair->p99, floor->p99}, {pair->max, floor->max}};
+    const double values[][2] = {{pair->mean, floor->mean},
+                                {pair->median, floor->median},
+                                {pair->p99, floor->p99},
+                                {pair->max, floor->max}};
 
     for (size_t i = 0; i < 4; i++) {
         snprintf(label, sizeof(label), "%-10s %s", i ? "" : name, names[i]);
@@ -76,12 +79,13 @@ static void print_parting(const char *name, const ts_kld_pair *p) {
     int n;
 
     if (p->parted_row < 0)
-        n = snprintf(line, sizeof(line), "%s never part: the same most likely token in every row%s\n", name,
+        n = snprintf(line, sizeof(line),
+                     "%s never part: the same most likely token in every row%s\n", name,
                      p->identical ? "; all logits are the same bits" : "");
     else
         n = snprintf(line, sizeof(line),
-                     "%s first part at token %" PRId64 ": %" PRId32 " and %" PRId32 " are most likely, the text has %" PRId32
-                     "\n",
+                     "%s first part at token %" PRId64 ": %" PRId32 " and %" PRId32
+                     " are most likely, the text has %" PRId32 "\n",
                      name, p->parted_row + 1, p->parted_top[0], p->parted_top[1], p->parted_token);
     cli_out(line, (size_t)n);
 }
@@ -90,16 +94,18 @@ static void print_result(const ts_kld_result *r) {
     const ts_kld_pair *p = &r->pair, *f = &r->floor;
     char line[160];
     int n = snprintf(line, sizeof(line),
-                     "%" PRId64 " of %" PRId64 " rows compared, from row %" PRId64 "; vocabulary %" PRId32 "\n\n%-22s %14s%s\n",
-                     r->n_rows - r->first_scored_position, r->n_rows, r->first_scored_position, r->n_vocab, "", "A and B",
-                     r->has_floor ? "       A and A2" : "");
+                     "%" PRId64 " of %" PRId64 " rows compared, from row %" PRId64
+                     "; vocabulary %" PRId32 "\n\n%-22s %14s%s\n",
+                     r->n_rows - r->first_scored_position, r->n_rows, r->first_scored_position,
+                     r->n_vocab, "", "A and B", r->has_floor ? "       A and A2" : "");
 
     cli_out(line, (size_t)n);
     print_stats("KL(A|B)", r, &p->forward, &f->forward);
     print_stats("KL(B|A)", r, &p->backward, &f->backward);
     print("same top token, %", r, 100 * p->agreement, 100 * f->agreement);
     print("perplexity of A", r, p->perplexity[0], f->perplexity[0]);
-    print(r->has_floor ? "perplexity of B, A2" : "perplexity of B", r, p->perplexity[1], f->perplexity[1]);
+    print(r->has_floor ? "perplexity of B, A2" : "perplexity of B", r, p->perplexity[1],
+          f->perplexity[1]);
     if (p->n_outside || f->n_outside) {
         print("rows with -inf apart", r, (double)p->n_outside, (double)f->n_outside);
         print("most probability there", r, p->max_outside, f->max_outside);

@@ -22,25 +22,29 @@ static const char *const dtypes[] = {"f16", "f32", NULL};
 static int parse(logits *c, int argc, char **argv) {
     cli_common_table common;
     const cli_option text[] = {
-        OPTION("f", "file", "FILE", CLI_TEXT, &c->input, "the text, read as it is; nothing is sampled"),
+        OPTION("f", "file", "FILE", CLI_TEXT, &c->input,
+               "the text, read as it is; nothing is sampled"),
         OPTION(NULL, "window", "N", CLI_U32, &c->window,
-               "tokens of one context (default: --ctx-size); a longer text runs in several", .min = 1,
-               .max = INT32_MAX, .given = &c->window_given),
-        OPTION(NULL, "stride", "N", CLI_U32, &c->stride,
-               "tokens from one window's start to the next; each scored token has at least window - "
-               "stride tokens before it (default: half a window; a window if the text fits)",
-               .min = 1, .max = INT32_MAX, .given = &c->stride_given),
+               "tokens of one context (default: --ctx-size); a longer text runs in several",
+               .min = 1, .max = INT32_MAX, .given = &c->window_given),
+        OPTION(
+            NULL, "stride", "N", CLI_U32, &c->stride,
+            "tokens from one window's start to the next; each scored token has at least window - "
+            "stride tokens before it (default: half a window; a window if the text fits)",
+            .min = 1, .max = INT32_MAX, .given = &c->stride_given),
     };
     const cli_option result[] = {
         OPTION("o", "output", "FOLDER", CLI_TEXT, &c->output,
                "where to: meta.json with logits.f16 or logits.f32"),
-        OPTION(NULL, "dtype", "NAME", CLI_CHOICE, &c->dtype, "'f16' or 'f32' (default: {})", .choices = dtypes),
+        OPTION(NULL, "dtype", "NAME", CLI_CHOICE, &c->dtype, "'f16' or 'f32' (default: {})",
+               .choices = dtypes),
         OPTION(NULL, "overwrite", NULL, CLI_FLAG, &c->overwrite, "replace a dump that is there"),
         OPTION(NULL, "progress", NULL, CLI_FLAG, &c->progress,
                "draw progress also when stderr is no terminal"),
     };
     const cli_group groups[] = {CLI_GROUP("Text", text), CLI_GROUP("Result", result),
-                                CLI_GROUP("Model", common.model), CLI_GROUP("Messages", common.output)};
+                                CLI_GROUP("Model", common.model),
+                                CLI_GROUP("Messages", common.output)};
     const cli_syntax syntax = {
         "logits -m FILE -f TEXT -o FOLDER [options]",
         "Writes the logits that follow each token of a text. 'turbospark kld' compares two such "
@@ -80,7 +84,8 @@ static int check(logits *c) {
     if (c->stride_given && !c->window_given)
         return cli_usage("'--stride' needs '--window'");
     if (c->stride > c->window)
-        return cli_usage("--stride: expected 1 to %" PRIu32 " (the window), got %" PRIu32, c->window, c->stride);
+        return cli_usage("--stride: expected 1 to %" PRIu32 " (the window), got %" PRIu32,
+                         c->window, c->stride);
     c->bar.drawing = cli_wants_progress(c->progress);
     return keep_inputs(c);
 }
@@ -115,8 +120,10 @@ static int write_dump(logits *c, ts_session *session) {
     cli_progress_end(&c->bar);
     if (rc != 0)
         return cli_fail_error(&err);
-    cli_note("%" PRId64 " rows of %" PRId64 " tokens in %" PRIu32 " window%s, scored from row %" PRId64 "; %.1f s",
-             r.n_rows, r.n_tokens, r.n_windows, r.n_windows == 1 ? "" : "s", r.first_scored_position, r.seconds);
+    cli_note("%" PRId64 " rows of %" PRId64 " tokens in %" PRIu32
+             " window%s, scored from row %" PRId64 "; %.1f s",
+             r.n_rows, r.n_tokens, r.n_windows, r.n_windows == 1 ? "" : "s",
+             r.first_scored_position, r.seconds);
     cli_note("wrote '%s'", c->output);
     return CLI_DONE;
 }
@@ -133,7 +140,8 @@ int cmd_logits(int argc, char **argv) {
     if (code >= 0)
         return code;
     cli_session_options(&c.common, &opts);
-    code = ts_session_open(&opts, &session, &err) == 0 ? write_dump(&c, session) : cli_fail_error(&err);
+    code = ts_session_open(&opts, &session, &err) == 0 ? write_dump(&c, session)
+                                                       : cli_fail_error(&err);
     ts_session_close(session);
     return code;
 }

@@ -106,6 +106,8 @@ static int check_output(const run *r) {
 
     if (code < 0)
         code = check_path(r, r->ffn_path, FFN_VARIABLE);
+    if (code < 0 && r->steering.trace)
+        code = check_path(r, r->steering.trace, RESID_VARIABLE);
     if (code < 0 && r->resid_path && r->ffn_path && strcmp(r->resid_path, r->ffn_path) == 0)
         code = cli_usage("'--resid-capture' and '--ffn-hist' name the same file '%s'", r->ffn_path);
     return code;
@@ -124,7 +126,8 @@ static int check(const run *r) {
         return cli_usage("'--chat-template' needs '--chat' or '--messages-file'");
     if ((r->top_k_given || r->top_p_given) && r->temperature <= 0)
         return cli_usage("'%s' needs '--temp' above 0", r->top_k_given ? "--top-k" : "--top-p");
-    return check_output(r);
+    code = cli_steering_check(&r->steering, r->common.model);
+    return code < 0 ? check_output(r) : code;
 }
 
 static size_t without_newline(const char *text, size_t length) {

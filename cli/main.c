@@ -20,6 +20,7 @@ static const command commands[] = {
     {"logits", cmd_logits, "logits of a text, one row a token, into a folder"},
     {"kld", cmd_kld, "compare two dumps of logits: KL divergence, perplexity"},
     {"extract", cmd_extract, "a direction a block, from two sets of captures or prompts"},
+    {"sweep", cmd_sweep, "scales, bands and modes of a direction, measured side by side"},
     {"inspect", cmd_inspect, "what a file of ours is, without a model"},
     {"bench", cmd_bench, "what tapping costs, against no tap"},
 };

@@ -20,7 +20,8 @@ typedef struct parser {
     const cli_option **by_value; /* popt's `val` is an index into it, from 1 */
     struct poptOption *table;
     found *line;
-    size_t n_options, n_found;
+    char **joined; /* [n_joined] values made of two words */
+    size_t n_options, n_found, n_joined;
     bool help;
 } parser;
 
@@ -60,6 +61,44 @@ static void add_entry(parser *p, size_t *n, const cli_option *o, const char *nam
 
     p->table[(*n)++] = (struct poptOption){
         .longName = name, .shortName = letter, .argInfo = arg | flags, .val = (int)p->n_options};
+}
+
+static bool is_pair(const parser *p, const char *word) {
+    for (size_t g = 0; g < p->syntax->n_groups; g++)
+        for (size_t i = 0; i < p->syntax->groups[g].n; i++) {
+            const cli_option *o = &p->syntax->groups[g].options[i];
+
+            if (o->pair && strncmp(word, "--", 2) == 0 && strcmp(word + 2, o->name) == 0)
+                return true;
+        }
+    return false;
+}
+
+static bool is_number(const char *word) {
+    char *end;
+
+    (void)strtod(word, &end);
+    return end != word && *end == '\0';
+}
+
+/* llama.cpp's users write some values as two words; popt knows one. Joins them in argv. */
+static bool join_pairs(parser *p) {
+    p->joined = calloc((size_t)p->argc + 1, sizeof(p->joined[0]));
+    for (int i = 1; p->joined && i + 2 < p->argc && strcmp(p->argv[i], "--") != 0; i++) {
+        char *a = p->argv[i + 1], *b = p->argv[i + 2], *both;
+        size_t size = strlen(a) + strlen(b) + 2;
+
+        if (!is_pair(p, p->argv[i]) || strchr(a, ':') || !is_number(b))
+            continue;
+        if (!(both = malloc(size)))
+            return false;
+        snprintf(both, size, "%s:%s", a, b);
+        p->joined[p->n_joined++] = p->argv[i + 1] = both;
+        for (int k = i + 2; k < p->argc; k++) /* argv ends with a NULL */
+            p->argv[k] = p->argv[k + 1];
+        p->argc--;
+    }
+    return p->joined != NULL;
 }
 
 static bool build_table(parser *p) {
@@ -216,14 +255,14 @@ int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *n_operands) 
     int code = CLI_FAILED;
 
     swap_mark(argc, argv, "!#:+", '\1');
-    if (build_table(&p))
-        context = poptGetContext("turbospark", argc, (const char **)argv, p.table, 0);
+    if (join_pairs(&p) && build_table(&p))
+        context = poptGetContext("turbospark", p.argc, (const char **)argv, p.table, 0);
     if (!context) {
         cli_fail("out of memory");
         goto cleanup;
     }
     code = split_line(&p, context);
-    swap_mark(argc, argv, "\1#:+", '!');
+    swap_mark(p.argc, argv, "\1#:+", '!');
     if (code < 0 && p.help) {
         cli_help(syntax);
         code = cli_end(CLI_DONE);
@@ -232,6 +271,9 @@ int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *n_operands) 
     }
 cleanup:
     poptFreeContext(context);
+    for (size_t i = 0; i < p.n_joined; i++)
+        free(p.joined[i]);
+    free(p.joined);
     free(p.line);
     free(p.table);
     free(p.by_value);

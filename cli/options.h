@@ -37,6 +37,7 @@ typedef struct cli_option {
     double min, max;
     const char *const *choices; /* NULL-terminated */
     bool *given;                /* nullable: set when the option was used */
+    bool pair;                  /* two words A N are taken as A:N */
     int (*call)(void *target, const char *label, const char *text, ts_error *err);
 } cli_option;
 

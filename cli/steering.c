@@ -1,5 +1,5 @@
 /* The steering options. Owns the rule that an option belongs to the --steering before it; accepts llama.cpp's
- * --control-vector options, which mean add. */
+ * --control-vector options, which mean add and share one range of blocks. */
 #include "steering.h"
 #include "cli.h"
 
@@ -20,6 +20,7 @@ static int open_entry(cli_steering *st, const char *label, const char *path, enu
     st->entries[st->n].path = path;
     st->entries[st->n].mode = mode;
     st->entries[st->n].scale = DEFAULT_SCALE;
+    st->is_control_vector[st->n] = false;
     st->n++;
     return 0;
 }
@@ -93,25 +94,38 @@ static int on_from(void *target, const char *label, const char *text, ts_error *
 }
 
 static int on_control_vector(void *target, const char *label, const char *text, ts_error *err) {
-    return open_entry(target, label, text, TS_STEERING_ADD, err);
+    cli_steering *st = target;
+    int rc = open_entry(st, label, text, TS_STEERING_ADD, err);
+
+    if (rc == 0)
+        st->is_control_vector[st->n - 1] = true;
+    return rc;
 }
 
-/* llama.cpp's "FILE:SCALE". */
+/* llama.cpp's "FILE:SCALE". The text stays as it is: another option may share it. */
 static int on_scaled(void *target, const char *label, const char *text, ts_error *err) {
     cli_steering *st = target;
     const char *colon = strrchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : 0;
     int rc;
 
-    if (!colon || colon == text) {
+    if (n == 0 || n >= sizeof(st->paths[0])) {
         snprintf(err->message, sizeof(err->message), "%s: expected FILE:SCALE, got '%.200s'", label, text);
         return TS_ERR_ARG;
     }
-    rc = open_entry(st, label, text, TS_STEERING_ADD, err);
-    if (rc == 0)
-        rc = ts_parse_f64(label, colon + 1, -1e6, 1e6, &st->entries[st->n - 1].scale, err);
-    if (rc == 0)
-        ((char *)text)[colon - text] = '\0'; /* text points into argv, which is ours */
-    return rc;
+    rc = on_control_vector(st, label, text, err);
+    if (rc != 0)
+        return rc;
+    st->entries[st->n - 1].path = memcpy(st->paths[st->n - 1], text, n);
+    st->paths[st->n - 1][n] = '\0';
+    return ts_parse_f64(label, colon + 1, -1e6, 1e6, &st->entries[st->n - 1].scale, err);
+}
+
+static int on_range(void *target, const char *label, const char *text, ts_error *err) {
+    cli_steering *st = target;
+
+    st->range_given = true;
+    return ts_parse_range(label, text, &st->range, err);
 }
 
 void cli_steering_options(cli_steering *st, cli_option table[CLI_STEERING_OPTIONS]) {
@@ -128,8 +142,11 @@ void cli_steering_options(cli_steering *st, cli_option table[CLI_STEERING_OPTION
         OPTION(NULL, "steering-from", "WHICH", CLI_CALL, st,
                "tokens to steer: 'all', 'prompt' or 'decode' (default: all)", .call = on_from),
         OPTION(NULL, "control-vector", "FILE", CLI_CALL, st, "as --steering FILE --steering-mode add", .call = on_control_vector),
-        OPTION(NULL, "control-vector-scaled", "FILE:S", CLI_CALL, st, "the same at scale S", .call = on_scaled),
-        OPTION(NULL, "control-vector-layer-range", "A:B", CLI_CALL, st, "as --steering-layers", .call = on_layers),
+        OPTION(NULL, "control-vector-scaled", "FILE:S", CLI_CALL, st, "the same at scale S", .call = on_scaled,
+               .pair = true),
+        OPTION(NULL, "control-vector-layer-range", "A:B", CLI_CALL, st,
+               "blocks A to B for every --control-vector, before or after it; the last range counts; also as two words, 'A B'",
+               .call = on_range, .pair = true),
         OPTION(NULL, "steering-trace", "FILE", CLI_TEXT, &st->trace,
                "write c of every token and steered block there, as JSON Lines"),
     };
@@ -137,14 +154,32 @@ void cli_steering_options(cli_steering *st, cli_option table[CLI_STEERING_OPTION
     memcpy(table, options, sizeof(options));
 }
 
-int cli_steering_attach(const cli_steering *st, ts_session *session) {
-    ts_error err = {0};
+int cli_steering_check(const cli_steering *st, const char *model) {
+    bool any = false;
+    int code = cli_keep_input(st->trace, "model", model);
 
     if (st->trace && st->n == 0)
         return cli_usage("'--steering-trace' needs '--steering FILE'");
     for (int i = 0; i < st->n; i++)
-        if (ts_session_attach_steering(session, &st->entries[i], &err) != 0)
+        any = any || st->is_control_vector[i];
+    if (st->range_given && !any)
+        return cli_usage("'--control-vector-layer-range' needs '--control-vector FILE'");
+    for (int i = 0; i < st->n && code < 0; i++)
+        code = cli_keep_input(st->trace, "control vector", st->entries[i].path);
+    return code;
+}
+
+int cli_steering_attach(const cli_steering *st, ts_session *session) {
+    ts_error err = {0};
+
+    for (int i = 0; i < st->n; i++) {
+        ts_steering_options opts = st->entries[i];
+
+        if (st->range_given && st->is_control_vector[i] && !opts.blocks)
+            opts.blocks = &st->range;
+        if (ts_session_attach_steering(session, &opts, &err) != 0)
             return cli_fail_error(&err);
+    }
     if (st->trace && ts_session_trace_steering(session, st->trace, &err) != 0)
         return cli_fail_error(&err);
     return -1;

@@ -10,12 +10,19 @@ enum { CLI_STEERING_MAX = 16, CLI_STEERING_OPTIONS = 11 };
 typedef struct cli_steering {
     ts_steering_options entries[CLI_STEERING_MAX];
     ts_range blocks[CLI_STEERING_MAX];
+    char paths[CLI_STEERING_MAX][4096]; /* of those that came as FILE:S */
+    bool is_control_vector[CLI_STEERING_MAX];
     int n;
+    ts_range range; /* of all control vectors, the last one given */
+    bool range_given;
     const char *trace;
 } cli_steering;
 
 void cli_steering_options(cli_steering *st, cli_option table[CLI_STEERING_OPTIONS]);
-/* Checks, then attaches every entry to the session. -1 to go on, else the exit code. */
+/* What needs no model: options that lack their file, a trace over a file that is read. -1 to go on, else the exit
+ * code. */
+int cli_steering_check(const cli_steering *st, const char *model);
+/* Attaches every entry to the session. -1 to go on, else the exit code. */
 int cli_steering_attach(const cli_steering *st, ts_session *session);
 /* The line of what is in force, after the session started. */
 void cli_steering_note(const ts_session *session);

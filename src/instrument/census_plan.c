@@ -22,8 +22,8 @@ static int check_options(const ts_census_options *o, ts_error *err) {
     if (o->n_predict < 0) return ts_fail(err, TS_ERR_ARG, "-n: expected 1 or more, got %d", o->n_predict);
     if (o->parallel < 0 || o->parallel > MAX_PARALLEL)
         return ts_fail(err, TS_ERR_ARG, "--parallel: expected 1 to %d, got %d", MAX_PARALLEL, o->parallel);
-    if (o->text && (o->n_predict || o->parallel || o->chat || o->column))
-        return ts_fail(err, TS_ERR_ARG, "a text is read as it is: no -n, --parallel, --chat or --column");
+    if (o->text && (o->n_predict || o->parallel || o->chat || o->chat_template || o->column))
+        return ts_fail(err, TS_ERR_ARG, "a text is read as it is: no -n, --parallel, --chat, --chat-template or --column");
     if (o->trace && !o->output_path) return ts_fail(err, TS_ERR_ARG, "a trace needs an output");
     if (o->output_path && ts_file_same(o->input_path, o->output_path))
         return ts_fail(err, TS_ERR_ARG, "output '%s' is the input", o->output_path);

@@ -1,4 +1,4 @@
-/* A sweep's parts: what it will do (plan), how rows are edited (edit), one group of sequences (group), teacher-forced
+/* A sweep's parts: what it will do (plan, input, arms), how rows are edited (edit), one group of sequences (group), teacher-forced
  * scoring (force), what the scales are good for (band), its files (file). */
 #ifndef TS_INSTRUMENT_SWEEP_H
 #define TS_INSTRUMENT_SWEEP_H
@@ -98,6 +98,10 @@ int ts_sweep_plan(ts_sweep *w, ts_error *err);
 void ts_sweep_plan_free(ts_sweep *w);
 /* After the session started: fingerprint of options, prompts, directions and, with prov, model and settings. */
 int ts_sweep_plan_hash(ts_sweep *w, ts_error *err);
+
+/* ---- input: prompts, continuations, the human text, as tokens. */
+int ts_sweep_read_inputs(ts_sweep *w, ts_error *err);
+void ts_sweep_free_inputs(ts_sweep *w);
 
 /* ---- arms: n further sets of random directions, each as long as the file's at that block. */
 int ts_sweep_arms(ts_sweep *w, int32_t n, uint32_t seed, ts_error *err);

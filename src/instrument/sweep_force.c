@@ -35,7 +35,7 @@ int ts_sweep_force(ts_sweep *w, const ts_sweep_forced *seqs, size_t n, const ts_
             w->batch_positions[at] = (int32_t)i;
             w->batch_seqs[at] = (int32_t)q;
             w->batch_output[at] = i + 1 >= f->n_head;
-            w->batch_row[at] = (int32_t)(i + 1 - f->n_head);
+            w->batch_row[at] = i + 1 >= f->n_head ? (int32_t)(i + 1 - f->n_head) : 0;
             if (++at < w->s->opts.n_ubatch) continue;
             rc = flush(w, at, edit, on_row, user, err);
             at = 0;

@@ -15,6 +15,7 @@ make_inputs() {
     : >empty.gguf
     printf 'one prompt\nanother\n' >prompts.txt
     : >empty.txt
+    printf 'a' >short.txt
     printf '\n\n' >blank.txt
     printf 'one\000two\n' >nul.txt
     printf 'one \377 two\n' >utf8.txt

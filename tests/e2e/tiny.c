@@ -349,6 +349,8 @@ static void fill(const maker *m, const char *name, int64_t n_in, float *x, int64
     if (m->o.dead_of_8 && ends_with(name, "ffn_up.bias"))
         for (int64_t i = 0; i < n; i++)
             x[i] = (uint32_t)(i % 8) < m->o.dead_of_8 ? -100.0f : 100.0f;
+    if (m->o.no_ffn && ends_with(name, "ffn_down.weight"))
+        memset(x, 0, (size_t)n * sizeof *x);
     if (m->o.nan_block && is_ffn_up(m, name))
         for (int64_t i = 0; i < n_in; i++)
             x[7 * n_in + i] = NAN;

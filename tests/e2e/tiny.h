@@ -28,6 +28,7 @@ typedef struct tiny_opts {
     int32_t n_gpu_layers; /* 0: everything on the CPU */
     uint32_t dead_of_8;   /* nemotron: of 8 neurons in a row, the first so many never fire, the others always do */
     uint32_t nan_block;   /* counted from 1: neuron 7 of that block's ffn_up is NaN */
+    uint32_t no_ffn;      /* not 0: every ffn_down is zero */
 } tiny_opts;
 
 /*
