@@ -79,13 +79,12 @@ static void print_parting(const char *name, const ts_kld_pair *p) {
     int n;
 
     if (p->parted_row < 0)
-        n = snprintf(line, sizeof(line),
-                     "%s never part: the same most likely token in every row%s\n", name,
-                     p->identical ? "; all logits are the same bits" : "");
+        n = snprintf(line, sizeof(line), "%s never part: the same top token in every row%s\n", name,
+                     p->identical ? ", equal to the bit" : "");
     else
         n = snprintf(line, sizeof(line),
-                     "%s first part at token %" PRId64 ": %" PRId32 " and %" PRId32
-                     " are most likely, the text has %" PRId32 "\n",
+                     "%s first part at token %" PRId64 ": top %" PRId32 " and %" PRId32
+                     ", text %" PRId32 "\n",
                      name, p->parted_row + 1, p->parted_top[0], p->parted_top[1], p->parted_token);
     cli_out(line, (size_t)n);
 }

@@ -237,7 +237,7 @@ static const ts_sweep_band *band_of(const ts_sweep_result *r, const ts_sweep_cel
 static const char *mark(const ts_sweep_result *r, const ts_sweep_cell *c) {
     const ts_sweep_band *b = band_of(r, c);
     bool inside = b && c->scale >= b->low && c->scale <= b->high;
-    bool beyond = b && (c->scale < 0) == (b->collapsed < 0) && fabs(c->scale) >= fabs(b->collapsed);
+    bool beyond = b && (c->scale <= b->collapsed_low || c->scale >= b->collapsed_high);
 
     if (c->no_effect)
         return "=";
@@ -256,10 +256,10 @@ static void put_row(const ts_sweep_result *r, const ts_sweep_cell *c, bool score
     put(100 * c->distinct, 4, "%.0f%%");
     put(c->first_divergence < 0 ? (double)NAN : c->first_divergence, 4, "%.0f");
     put(base ? (double)NAN : c->kl_max, 7, "%.1e");
-    put(base ? (double)NAN : c->c - c->c_unsteered, 7, "%.3g");
+    put(base ? (double)NAN : c->c - c->c_unsteered, 8, fabs(c->c - c->c_unsteered) < 1e5 ? "%.3g" : "%.1e");
     if (scored) {
-        put(c->score, 6, "%.3f");
-        put(c->random_mean, 6, "%.3f");
+        put(c->score, 7, "%.3f");
+        put(c->random_mean, 7, "%.3f");
         put(c->random_sd, 5, "%.3f");
     }
     out("%s\n", base ? "" : mark(r, c));
@@ -268,8 +268,8 @@ static void put_row(const ts_sweep_result *r, const ts_sweep_cell *c, bool score
 static void put_table(const sweep *s, const ts_sweep_result *r) {
     bool scored = s->positive.n + s->negative.n > 0;
 
-    out("%-6s %-7s %6s %7s %4s %4s %7s %7s%s\n", "MODE", "BAND", "SCALE", "PPL", "DIST", "DIV", "KL MAX", "DC",
-        scored ? "  SCORE RANDOM    SD" : "");
+    out("%-6s %-7s %6s %7s %4s %4s %7s %8s%s\n", "MODE", "BAND", "SCALE", "PPL", "DIST", "DIV", "KL MAX", "DC",
+        scored ? "   SCORE  RANDOM    SD" : "");
     put_row(r, &r->unsteered, scored);
     for (size_t i = 0; i < r->n_cells; i++)
         if (r->cells[i].arm == 0)
@@ -298,6 +298,11 @@ static void put_crossing(const ts_sweep_band *b) {
         out("; crosses at %g and %g\n", b->crossed_low, b->crossed_high);
 }
 
+static void put_collapse(double scale) {
+    if (!isnan(scale))
+        out("  warning: distinct tokens collapse first, at %g (!)\n", scale);
+}
+
 static void put_bands(const ts_sweep_result *r) {
     char buf[32];
 
@@ -314,8 +319,8 @@ static void put_bands(const ts_sweep_result *r) {
         else
             out("none");
         put_crossing(b);
-        if (!isnan(b->collapsed))
-            out("  warning: distinct tokens collapse first, at %g (!)\n", b->collapsed);
+        put_collapse(b->collapsed_low);
+        put_collapse(b->collapsed_high);
     }
 }
 

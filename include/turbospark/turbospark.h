@@ -688,7 +688,7 @@ typedef struct ts_sweep_band {
     bool usable;                 /* some scale but 0 stays within the limit */
     double low, high;            /* usable scales: from 0 outward until the perplexity first exceeds the limit */
     double crossed_low, crossed_high; /* the first scales beyond; NAN = none was tried */
-    double collapsed;            /* the usable scale nearest to 0 whose distinct tokens are under half the unsteered's; NAN = none */
+    double collapsed_low, collapsed_high; /* usable scales nearest to 0 whose distinct tokens are under half the unsteered's; NAN = none */
     bool no_effect;              /* no cell has a measurable one */
 } ts_sweep_band;
 

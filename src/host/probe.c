@@ -72,10 +72,11 @@ int ts_probe_attach(ts_probe *p, struct llama_context *ctx, ts_error *err) {
     if (p->all_blocks) p->blocks = (ts_range){0, n_layer - 1};
     if (p->blocks.first < 0 || p->blocks.first > p->blocks.last || p->blocks.last >= n_layer)
         return ts_fail(err, TS_ERR_ARG, "blocks %d:%d: the model has blocks 0:%d", p->blocks.first, p->blocks.last, n_layer - 1);
-    p->ctx = ctx;
     int rc = ts_tap_learn(&p->tap, ctx, err);
     llama_memory_clear(llama_get_memory(ctx), true);
-    if (rc == TS_OK) rc = ts_tap_request(&p->tap, p->sites, p->blocks, (int32_t)llama_n_ubatch(ctx), err);
+    if (rc != TS_OK) return rc; /* nothing is kept of it: the right context may still come */
+    p->ctx = ctx;
+    rc = ts_tap_request(&p->tap, p->sites, p->blocks, (int32_t)llama_n_ubatch(ctx), err);
     if (rc == TS_OK) rc = require(p, architecture, err);
     if (rc == TS_OK) rc = ts_trust_earn(&p->tap, ctx, err);
     if (rc == TS_OK)

@@ -148,9 +148,12 @@ static bool on_ask(ts_tap *tap, struct ggml_tensor *t) {
         }
     }
     ts_error err = {0};
+    if (tap->latched.code) return false; /* no run is looked at after an error, and none delivered */
     int rc = ts_run_visit(tap, t, &err);
-    if (rc != TS_OK) latch(tap, rc, &err);
-    if (tap->latched.code) return false;
+    if (rc != TS_OK) {
+        latch(tap, rc, &err);
+        return false;
+    }
     if (tap->skip_head && strcmp(t->name, tap->head) == 0) return true;
     ts_slot *slot = slot_named(tap, t->name);
     return slot && visit_site(tap, slot, t);
@@ -239,6 +242,7 @@ int ts_tap_learn(ts_tap *tap, struct llama_context *ctx, ts_error *err) {
     tap->mode = TS_TAP_IDLE;
     if (tap->latched.code) return copy_error(tap, err);
     if (decoded != 0) return ts_fail(err, TS_ERR_ENGINE, "the warm-up pass failed: llama_decode returned %d", decoded);
+    if (tap->n_observed == 0) return ts_fail(err, TS_ERR_STATE, "the context was not made with the prepared parameters: no callback came");
     int rc = ts_sites_learn(&tap->table, tap->observed, tap->n_observed, llama_model_n_layer(model), llama_model_n_embd(model), err);
     const ts_site_entry *head = ts_sites_find(&tap->table, TS_SITE_HEAD, -1);
     if (head) memcpy(tap->head, head->pub.tensor, sizeof(tap->head));
@@ -280,7 +284,7 @@ void ts_tap_begin(ts_tap *tap, const ts_expect *expect) {
 int ts_tap_end(ts_tap *tap, struct llama_context *ctx, int decoded, ts_error *err) {
     llama_synchronize(ctx);
     ts_error local = {0};
-    int rc = decoded == 0 ? ts_run_close(tap, &local) : TS_OK;
+    int rc = decoded == 0 && !tap->latched.code ? ts_run_close(tap, &local) : TS_OK;
     if (rc != TS_OK) latch(tap, rc, &local);
     /* idle: no site is tapped, so no run was looked at */
     if (tap->mode != TS_TAP_IDLE && !tap->latched.code && decoded == 0 && tap->expect.cursor < tap->expect.n) {

@@ -72,9 +72,12 @@ static int check_options(const extract *x, ts_error *err) {
 static int check_output(const extract *x, const char *path, ts_error *err) {
     const char *const *paths[] = {x->o.positive, x->o.negative, &x->o.orthogonal_path};
     size_t n[] = {x->o.n_positive, x->o.n_negative, x->o.orthogonal_path ? 1 : 0};
+    static const char *const beside[] = {NULL};
     struct stat st;
     int rc = path ? ts_file_check_target(path, err) : TS_OK;
 
+    if (rc == TS_OK && path && x->s)
+        rc = ts_session_keep_model(x->s, path, beside, err);
     if (rc != TS_OK || !path)
         return rc;
     for (size_t k = 0; k < 3; k++)
@@ -107,6 +110,40 @@ static int refuse(const char *path, enum ts_file_sort sort, const extract *x, ts
                    path, ts_sort_name(sort));
 }
 
+/* What is at a path of a set. */
+enum kind { KIND_FOLDER, KIND_CAPTURE, KIND_PROMPTS };
+
+static int look(const extract *x, const char *path, enum kind *kind, ts_error *err) {
+    enum ts_file_sort sort;
+    struct stat st;
+    int rc;
+
+    *kind = KIND_FOLDER;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return TS_OK;
+    rc = ts_sniff(path, &sort, err);
+    if (rc != TS_OK)
+        return rc;
+    *kind = sort == TS_SORT_PAIR || sort == TS_SORT_SAFETENSORS ? KIND_CAPTURE : KIND_PROMPTS;
+    if (*kind == KIND_PROMPTS && !(x->s && (sort == TS_SORT_UNKNOWN || sort == TS_SORT_JSON)))
+        return refuse(path, sort, x, err);
+    return TS_OK;
+}
+
+/* Every path of a set is looked at, and every prompt list read, before anything is captured. */
+static int check_inputs(const extract *x, const char *const *paths, size_t n, ts_error *err) {
+    int rc = TS_OK;
+
+    for (size_t i = 0; rc == TS_OK && i < n; i++) {
+        enum kind kind;
+
+        rc = look(x, paths[i], &kind, err);
+        if (rc == TS_OK && kind == KIND_PROMPTS)
+            rc = ts_extract_check_prompts(x->s, paths[i], &x->o, err);
+    }
+    return rc;
+}
+
 static int add_prompts(extract *x, ts_extract_set *set, const char *path, ts_error *err) {
     char *capture;
     int rc = ts_extract_capture(&x->captures, x->s, path, &x->o, &capture, err);
@@ -118,20 +155,16 @@ static int add_prompts(extract *x, ts_extract_set *set, const char *path, ts_err
 }
 
 static int add_path(extract *x, ts_extract_set *set, const char *path, ts_error *err) {
-    enum ts_file_sort sort;
-    struct stat st;
-    int rc;
+    enum kind kind;
+    int rc = look(x, path, &kind, err);
 
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return ts_extract_set_add_folder(set, path, &x->facts, &x->o, err);
-    rc = ts_sniff(path, &sort, err);
     if (rc != TS_OK)
         return rc;
-    if (sort == TS_SORT_PAIR || sort == TS_SORT_SAFETENSORS)
+    if (kind == KIND_FOLDER)
+        return ts_extract_set_add_folder(set, path, &x->facts, &x->o, err);
+    if (kind == KIND_CAPTURE)
         return ts_extract_set_add(set, path, path, &x->facts, &x->o, err);
-    if (x->s && (sort == TS_SORT_UNKNOWN || sort == TS_SORT_JSON))
-        return add_prompts(x, set, path, err);
-    return refuse(path, sort, x, err);
+    return add_prompts(x, set, path, err);
 }
 
 static int fill_set(extract *x, int which, ts_error *err) {
@@ -316,6 +349,10 @@ static int prepare(extract *x, ts_error *err) {
         rc = check_output(x, x->o.output_path, err);
     if (rc == TS_OK)
         rc = check_output(x, x->o.json_path, err);
+    if (rc == TS_OK)
+        rc = check_inputs(x, x->o.positive, x->o.n_positive, err);
+    if (rc == TS_OK)
+        rc = check_inputs(x, x->o.negative, x->o.n_negative, err);
     for (int which = 0; rc == TS_OK && which < 2; which++)
         rc = fill_set(x, which, err);
     if (rc == TS_OK)

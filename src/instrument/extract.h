@@ -66,6 +66,8 @@ typedef struct ts_extract_captures {
     unsigned n;
 } ts_extract_captures;
 
+/* Reads the prompt list through, as a capture will. */
+int ts_extract_check_prompts(const ts_session *s, const char *path, const ts_extract_options *o, ts_error *err);
 /* Captures the prompt list `path` into *capture, a path that the caller frees. */
 int ts_extract_capture(ts_extract_captures *c, const ts_session *s, const char *path, const ts_extract_options *o,
                        char **capture, ts_error *err);

@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "host/session.h"
+#include "instrument/corpus.h"
 #include "instrument/extract.h"
 
 static int make_folder(ts_extract_captures *c, const char *output, ts_error *err) {
@@ -60,6 +61,18 @@ static int open_session(const ts_session *s, ts_session **out, ts_error *err) {
     so.model = NULL;
     so.share = s;
     return ts_session_open(&so, out, err);
+}
+
+int ts_extract_check_prompts(const ts_session *s, const char *path, const ts_extract_options *o, ts_error *err) {
+    ts_corpus_options co = {path, o->column, o->chat_template, o->chat, o->special};
+    ts_corpus_summary summary;
+    ts_corpus *corpus = NULL;
+    int rc = ts_corpus_open(s, &co, &corpus, err);
+
+    if (rc == TS_OK)
+        rc = ts_corpus_scan(corpus, NULL, NULL, &summary, err);
+    ts_corpus_close(corpus);
+    return rc;
 }
 
 int ts_extract_capture(ts_extract_captures *c, const ts_session *s, const char *path, const ts_extract_options *o,

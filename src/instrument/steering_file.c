@@ -43,7 +43,8 @@ static int check_model(const ts_steering_file *f, const ts_session *s, const cha
 static int make_axes(ts_steering_file *f, int32_t n_layer, const ts_steering_options *o, ts_error *err) {
     ts_range blocks = o->blocks ? *o->blocks : (ts_range){0, n_layer - 1};
     if (blocks.first < 0 || blocks.last < blocks.first || blocks.last >= n_layer)
-        return ts_fail(err, TS_ERR_ARG, "--steering-layers %d:%d: the model has blocks 0:%d", blocks.first, blocks.last, n_layer - 1);
+        return ts_fail(err, TS_ERR_ARG, "'%s': blocks %d:%d are asked for, the model has blocks 0:%d", o->path, blocks.first, blocks.last,
+                       n_layer - 1);
     f->axes = ts_calloc((size_t)n_layer, sizeof(*f->axes));
     if (!f->axes) return ts_fail_nomem(err, "directions", (size_t)n_layer * sizeof(*f->axes));
     for (int32_t i = 0; i < f->vectors->n; i++) {

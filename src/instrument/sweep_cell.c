@@ -152,10 +152,10 @@ static const ts_sweep_cell *next_out(const ts_sweep_result *r, const ts_sweep_ba
 
 static void walk_out(const ts_sweep_result *r, ts_sweep_band *b, int sign) {
     double *end = sign < 0 ? &b->low : &b->high, *crossed = sign < 0 ? &b->crossed_low : &b->crossed_high;
+    double *collapsed = sign < 0 ? &b->collapsed_low : &b->collapsed_high;
     const ts_sweep_cell *c = next_out(r, b, 0.0, sign);
     while (c && c->perplexity <= r->limit) {
-        bool collapsed = c->distinct < TS_SWEEP_COLLAPSE * r->unsteered.distinct;
-        if (collapsed && !(fabs(b->collapsed) <= fabs(c->scale))) b->collapsed = c->scale;
+        if (isnan(*collapsed) && c->distinct < TS_SWEEP_COLLAPSE * r->unsteered.distinct) *collapsed = c->scale;
         b->usable = true;
         *end = c->scale;
         c = next_out(r, b, fabs(c->scale), sign);
@@ -164,7 +164,7 @@ static void walk_out(const ts_sweep_result *r, ts_sweep_band *b, int sign) {
 }
 
 static void fill_band(const ts_sweep_result *r, ts_sweep_band *b) {
-    b->crossed_low = b->crossed_high = b->collapsed = NAN;
+    b->crossed_low = b->crossed_high = b->collapsed_low = b->collapsed_high = NAN;
     b->no_effect = true;
     for (size_t i = 0; i < r->n_cells; i++)
         if (same_point(b, &r->cells[i]) && !r->cells[i].no_effect) b->no_effect = false;
@@ -184,6 +184,7 @@ static void find_bands(ts_sweep_result *r) {
 
 int ts_sweep_conclude(ts_sweep *w, ts_error *err) {
     ts_sweep_result *r = w->r;
+    r->unsteered.random_mean = r->unsteered.random_sd = NAN;
     for (size_t i = 0; i < r->n_cells; i++) {
         r->cells[i].random_mean = r->cells[i].random_sd = NAN;
         if (r->cells[i].arm == 0) spread(w, i);

@@ -234,7 +234,8 @@ static void put_band(ts_buf *b, const ts_sweep_band *k) {
     put_real(b, "high", k->high);
     put_real(b, "crossed_low", k->crossed_low);
     put_real(b, "crossed_high", k->crossed_high);
-    put_real(b, "collapsed", k->collapsed);
+    put_real(b, "collapsed_low", k->collapsed_low);
+    put_real(b, "collapsed_high", k->collapsed_high);
     ts_buf_printf(b, "\"usable\": %s, \"no_effect\": %s}", k->usable ? "true" : "false", k->no_effect ? "true" : "false");
 }
 

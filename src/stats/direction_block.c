@@ -15,12 +15,15 @@ void ts_row_widen(const float *restrict x, const double *restrict centre, int32_
                   double *restrict to) {
     static const double zero[LANES];
     const double *c = centre ? centre : zero;
-    size_t step = centre ? LANES : 0;
+    size_t step = centre ? LANES : 0, row = (size_t)n * sizeof *x;
     int32_t j = 0;
 
-    for (; j + LANES <= n; j += LANES, c += step)
+    for (; j + LANES <= n; j += LANES, c += step) {
+        /* of the next row, if there is one: these walks wait for memory, not for sums */
+        __builtin_prefetch((const void *)((uintptr_t)(x + j) + row));
         for (int k = 0; k < LANES; k++)
             to[j + k] = (double)x[j + k] - c[k];
+    }
     for (int k = 0; j < n; j++, k++)
         to[j] = (double)x[j] - c[k];
 }

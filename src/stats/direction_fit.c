@@ -11,7 +11,7 @@
 /* Where small and large part: below, LAPACK takes the Gram matrix apart in well under a second and
  * to the last digit; above, Lanczos reads the rows a few dozen times. */
 enum { DENSE_MAX = 1024, LANCZOS_STEPS = 500, FOLD_STEPS = 40, SOLVE_STEPS = 3000 };
-static const double axis_tolerance = 1e-7, fold_tolerance = 1e-3, solve_tolerance = 1e-10;
+static const double axis_tolerance = 1e-7, fold_tolerance = 1e-3, solve_tolerance = 1e-8;
 
 /* A difference of means this small against the rows is what adding up the same rows in another
  * order leaves. */

@@ -132,10 +132,11 @@ int ts_dense_top(double *matrix, int32_t n, double *v, double value[2]) {
     int found = 0, want = n > 1 ? 2 : 1;
     size_t size = (size_t)n;
     lapack_int support[4], info = -1;
-    double *w = ts_calloc(3 * size, sizeof *w), *z = w + size; /* z [2][n] */
+    double *w = ts_calloc(3 * size, sizeof *w), *z; /* [n], [2][n] */
 
     if (!w)
         return TS_ERR_NOMEM;
+    z = w + size;
     /* the lower half by rows is the upper half by columns */
     info = LAPACKE_dsyevr(LAPACK_COL_MAJOR, 'V', 'I', 'U', n, matrix, n, 0, 0, n - want + 1, n, 0,
                           &found, w, z, n, support);

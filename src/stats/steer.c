@@ -196,7 +196,7 @@ int ts_steer_axis_init(ts_steer_axis *axis, const float *d, int32_t n, ts_error 
     axis->u = ts_malloc(size * (sizeof *axis->u + 2 * sizeof(float)));
     if (!axis->u)
         return ts_fail_nomem(err, "a direction", size * sizeof *axis->u);
-    axis->d = (float *)(axis->u + size);
+    axis->d = (void *)(axis->u + size);
     axis->u32 = axis->d + size;
     memcpy(axis->d, d, size * sizeof *d);
     for (size_t i = 0; i < size; i++) {

@@ -33,7 +33,7 @@ int ts_capture_set_shape(ts_capture_file *f, int64_t n, int64_t layers, int64_t 
 
 static int open_rows(ts_capture_file *f, ts_error *err) {
     uint64_t size;
-    int rc = ts_file_open_read(f->data, &f->fd, &size, err);
+    int rc = f->fd < 0 ? ts_file_open_read(f->data, &f->fd, &size, err) : TS_OK; /* a pair's data is open */
     if (rc < 0 || f->dtype == TS_CAPTURE_DTYPE_F32)
         return rc;
     f->row = ts_malloc((size_t)ts_capture_row_bytes(f));

@@ -20,7 +20,7 @@ fails() { # PART WORDS...: exit 1, nothing on stdout, one line on stderr that ho
     [ "$code" = 1 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -qF -- "$part" err || { cat out err; return 1; }
 }
 
-@test "census says what it will do and did; -q says nothing; the files are what analyze and inspect read" {
+@test "census says what it will do and did; -q says nothing; the files are what analyze reads" {
     ts census -m model.gguf -i list.txt -o out.json -n 3 -t 1 --ignore-eos --trace >out 2>err
     [ ! -s out ]
     head -n 1 err | grep -qxE 'turbospark census: 3 prompts, at most [0-9]+ tokens'
@@ -32,8 +32,6 @@ fails() { # PART WORDS...: exit 1, nothing on stdout, one line on stderr that ho
     ts analyze --cache out.json >table
     grep -q '^verdict: ' table
     grep -q '^control: with room for every neuron, all but first uses hit' table
-    ts inspect out.json >report
-    [ -s report ]
     ts census -m model.gguf -i list.txt -o quiet.json -n 3 -t 1 --ignore-eos -q >out 2>err
     [ ! -s out ]
     [ ! -s err ]

@@ -2,6 +2,7 @@
 # TS_CLI, TS_MODEL and TS_SOURCE_DIR come from the environment (ctest sets them).
 
 ts() { "$TS_CLI" "$@"; }
+direction() { python3 "$TS_SOURCE_DIR/tests/cli/direction.py" "$@"; }
 
 # Small files with every kind of fault, in the current folder. Names are relative so that messages are
 # the same everywhere.
@@ -27,6 +28,13 @@ make_inputs() {
     printf '[{"role": "user", "content": "Hi"},\n {"role": "user" "content": 1}]\n' >bad-messages.json
     printf '[]\n' >no-messages.json
     printf '{"layers": 2}\n' >half.json
+    direction direction.gguf
+    direction declared.gguf turbospark.mode=ablate
+    direction zero.gguf zero=7
+    direction wide.gguf width=580
+    direction deep.gguf blocks=1:30
+    direction other.gguf turbospark.model_hash=0123456789abcdef0123456789abcdef
+    direction projection.gguf glp.mode=project
     mkdir -p folder
 }
 

@@ -198,7 +198,7 @@ int main(void) {
     if (!getenv("TS_CLI")) return E2E_SKIP;
     tiny_opts o = {.n_layer = 8, .n_embd = 256, .n_ff = 512};
     snprintf(model, sizeof(model), "%s", spawn_tiny("llama", &o));
-    snprintf(corpus, sizeof(corpus), "%s", spawn_corpus("corpus.jsonl", 2500));
+    snprintf(corpus, sizeof(corpus), "%s", spawn_corpus("corpus.jsonl", 1500));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stop_pair),
         cmocka_unit_test(test_stop_safetensors),

@@ -177,7 +177,14 @@ static void test_row(void **state) {
     rows_free(&plain);
 }
 
-/* Adding before ablating is not ablating before adding, and the adapter only takes what nothing edits before. */
+static int count(const char *text, const char *word) {
+    int n = 0;
+    for (; (text = strstr(text, word)); text++) n++;
+    return n;
+}
+
+/* Adding before ablating is not ablating before adding, and the adapter only takes what nothing edits before: what it
+ * takes adds up. */
 static void test_order(void **state) {
     (void)state;
     int32_t block = n_layer() / 2;
@@ -187,11 +194,13 @@ static void test_order(void **state) {
     steered out;
     ts_session_options so = tiny_session(64);
     ts_steering_options add = steered_by(one_block(block), TS_STEERING_ADD, 0.37), ablate = steered_by(add.path, TS_STEERING_ABLATE, 0.5);
-    ts_steering_options first[] = {add, ablate, add}, second[] = {ablate, add};
+    ts_steering_options less = steered_by(add.path, TS_STEERING_ADD, -0.11);
+    ts_steering_options first[] = {add, less, ablate, add}, second[] = {ablate, add};
     unit(block, u);
     capture(&so, NULL, 0, &plain);
-    capture(&so, first, 3, &got);
-    expect(rows_at(&plain, 0, block), u, &add, want);
+    capture(&so, first, 4, &got);
+    expect(rows_at(&plain, 0, block), u, &add, half);
+    expect(half, u, &less, want);
     expect(want, u, &ablate, half);
     expect(half, u, &add, want);
     assert_true(rows_error(rows_at(&got, 0, block), want, width()) < 1e-6);
@@ -203,12 +212,10 @@ static void test_order(void **state) {
     rows_free(&got);
     rows_free(&plain);
     steered_run(&so, second, 2, NULL, &out);
-    assert_null(strstr(out.summary, "adapter"));
+    assert_int_equal(count(out.summary, "adapter"), 0);
     steered_free(&out);
-    steered_run(&so, first, 2, NULL, &out);
-    const char *where = strstr(out.summary, "adapter");
-    assert_int_equal(where != NULL, has_adapter());
-    if (where) assert_null(strstr(where + 1, "adapter"));
+    steered_run(&so, first, 4, NULL, &out);
+    assert_int_equal(count(out.summary, "adapter"), has_adapter() ? 2 : 0);
     steered_free(&out);
 }
 
