@@ -110,6 +110,19 @@ static void kld_refused(const char *a, const char *b, int code, const char *part
     assert_non_null(strstr(err.message, part));
 }
 
+/* A started session whose batches hold what is to be compared in one piece. */
+static ts_session *reference(const ts_session *model) {
+    ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
+    ts_error err = {0};
+    so.share = model;
+    so.n_threads = 1;
+    so.n_ctx = so.n_ubatch = 128;
+    so.flash_attn = TS_FLASH_OFF;
+    ts_session *s = e2e_open(&so);
+    e2e_ok(ts_session_start(s, &err), &err);
+    return s;
+}
+
 /* The logits after tokens[begin..last], computed in one go by a context of its own; largest difference to `row`. */
 static double difference(ts_session *s, const int32_t *tokens, size_t begin, size_t last, int32_t bos, const float *row) {
     int32_t at[128], positions[128];
@@ -135,14 +148,8 @@ static double difference(ts_session *s, const int32_t *tokens, size_t begin, siz
 static void check_rows(const ts_session *model, const char *name, int32_t bos) {
     ts_logits_dump *d = open_dump(name);
     float *row = malloc((size_t)d->vocab_size * sizeof(float));
-    ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
+    ts_session *s = reference(model);
     ts_error err = {0};
-    so.share = model;
-    so.n_threads = 1;
-    so.n_ctx = so.n_ubatch = 128;
-    so.flash_attn = TS_FLASH_OFF;
-    ts_session *s = e2e_open(&so);
-    e2e_ok(ts_session_start(s, &err), &err);
     assert_non_null(row);
     for (int64_t i = 0; i < d->rows; i++) {
         int64_t k = i < W ? 0 : (i - W) / S + 1;
@@ -192,14 +199,8 @@ static void test_whole(void **state) {
     assert_int_equal(r.first_scored_position, 0);
     ts_logits_dump *d = open_dump("whole");
     float *row = malloc((size_t)d->vocab_size * sizeof(float));
-    ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
+    ts_session *s = reference(base);
     ts_error err = {0};
-    so.share = base;
-    so.n_threads = 1;
-    so.n_ctx = so.n_ubatch = 128;
-    so.flash_attn = TS_FLASH_OFF;
-    ts_session *s = e2e_open(&so);
-    e2e_ok(ts_session_start(s, &err), &err);
     for (int64_t i = 0; i < d->rows; i += 16) {
         e2e_ok(ts_logits_read(d, i, row, &err), &err);
         assert_true(difference(s, d->token_ids, 0, (size_t)i, -1, row) < 0.02);
@@ -494,9 +495,9 @@ int main(void) {
     }
     put_text("text.txt", text);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_windows),     cmocka_unit_test(test_whole),          cmocka_unit_test(test_bos),
-        cmocka_unit_test(test_kld),         cmocka_unit_test(test_kld_differs),    cmocka_unit_test(test_infinite),
-        cmocka_unit_test(test_not_comparable), cmocka_unit_test(test_refusals),    cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_windows), cmocka_unit_test(test_whole), cmocka_unit_test(test_bos),
+        cmocka_unit_test(test_kld), cmocka_unit_test(test_kld_differs), cmocka_unit_test(test_infinite),
+        cmocka_unit_test(test_not_comparable), cmocka_unit_test(test_refusals), cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_tapped),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
