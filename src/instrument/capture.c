@@ -24,6 +24,7 @@ typedef struct capture {
     ts_corpus *corpus;
     ts_corpus_summary summary;
     bool packed;             /* several sequences a batch */
+    bool complete;           /* a killed process had finished already: nothing is left to do */
     ts_range blocks;
     int32_t n_layers, n_hidden, *layer_ids;
     ts_provenance prov;      /* read before computing: a model file replaced meanwhile is not the one captured */
@@ -364,6 +365,11 @@ static int prepare(capture *c, ts_error *err) {
     if (rc == TS_OK) rc = start_session(c, err);
     if (rc == TS_OK && c->o->output_path) rc = ts_provenance_complete(c->s, &c->prov, err);
     if (rc == TS_OK) rc = hash_plan(c, err);
+    ts_resid_spec spec = output_spec(c);
+    if (rc == TS_OK && c->o->resume && c->o->output_path && ts_resid_out_complete(&spec)) {
+        c->complete = true;
+        return TS_OK;
+    }
     if (rc == TS_OK && c->o->output_path) rc = open_output(c, err);
     return rc;
 }
@@ -375,7 +381,13 @@ int ts_capture_run(ts_session *s, const ts_capture_options *opts, ts_capture_res
     int rc = check_options(s, opts, err);
     if (rc == TS_OK) rc = prepare(&c, err);
     c.begin = c.checkpointed = now();
-    if (rc == TS_OK) rc = walk(&c, err);
+    if (rc == TS_OK && c.complete) {
+        ts_log(TS_LOG_WARN, "'%s' is complete already: nothing to resume", opts->output_path);
+        c.done = (ts_resid_done){.prompts = c.summary.n_prompts, .tokens = c.summary.n_tokens, .rows = c.n_rows};
+        c.result->n_rows = c.n_rows;
+    } else if (rc == TS_OK) {
+        rc = walk(&c, err);
+    }
     c.result->seconds = now() - c.begin;
     rc = conclude(&c, rc, err);
     c.result->n_prompts = c.done.prompts;

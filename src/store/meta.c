@@ -83,6 +83,10 @@ void ts_meta_provenance(ts_buf *b, const ts_provenance *p) {
 void ts_meta_resid_head(ts_buf *b, const ts_meta_resid *m) {
     ts_buf_text(b, "{\n  \"format_version\": 1,\n  \"kind\": \"resid\",\n");
     ts_meta_provenance(b, m->provenance);
+    if (m->plan && m->plan[0])
+        member_text(b, "plan", m->plan);
+    else
+        ts_buf_text(b, "  \"plan\": null,\n");
     member_bool(b, "partial", m->partial);
     member_int(b, "layers", m->n_layers);
     member_int(b, "hidden", m->n_hidden);

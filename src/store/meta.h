@@ -3,7 +3,8 @@
  * Keys, in this order: format_version (1), kind ("resid"), model {architecture, name, description,
  * size_bytes, shards [{file, bytes, xxh3_128 or null}]}, engine, ggml, devices, n_threads,
  * n_gpu_layers, n_ctx, n_batch, n_ubatch, n_seq_max, flash_attn, type_k, type_v, swa_full,
- * kv_unified, tap, adds_bos, chat_template (null when none), steering (null), partial, layers,
+ * kv_unified, tap, adds_bos, chat_template (null when none), steering (text or null), plan (hash of
+ * corpus and options, null for `run`), partial, layers,
  * hidden, layer_ids [layers], snapshots, sites [..], max_abs [layers] (over finite values),
  * nonfinite [layers], data {file, bytes, xxh3_128}, and, in the .meta only, generations [snapshots]
  * with {prompt_index, position, token, piece, piece_hex (only where the piece is not UTF-8), label
@@ -19,6 +20,7 @@
 
 typedef struct ts_meta_resid {
     const ts_provenance *provenance;
+    const char *plan; /* NULL or "" = null */
     bool partial;
     int32_t n_layers, n_hidden;
     const int32_t *layer_ids; /* [n_layers] */

@@ -44,6 +44,8 @@ typedef struct ts_resid_done {
     uint64_t prompts, batches, rows, tokens;
 } ts_resid_done;
 
+/* A finished, whole result of this plan stands at spec->path: there is nothing to resume. */
+bool ts_resid_out_complete(const ts_resid_spec *spec);
 int ts_resid_out_open(const ts_resid_spec *spec, ts_resid_out **out, ts_resid_done *done, ts_error *err);
 /* Appends one snapshot: `rows` is [n_layers][n_hidden]. Updates max |x| and non-finite count per layer. */
 int ts_resid_out_add(ts_resid_out *o, const float *rows, const ts_resid_row *row, ts_error *err);

@@ -100,6 +100,7 @@ int ts_resid_finish_pair(ts_resid_out *o, const ts_provenance *prov, const char 
     char hash[33];
     const ts_meta_resid facts = {
         .provenance = prov,
+        .plan = o->plan,
         .partial = partial,
         .n_layers = o->n_layers,
         .n_hidden = o->n_hidden,
