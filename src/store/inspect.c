@@ -31,12 +31,15 @@ static int fail_unknown(const char *path, enum ts_file_sort sort, ts_error *err)
                            : "";
     return ts_fail(
         err, TS_ERR_FORMAT,
-        "'%s' is %s: expected a capture, its .meta or state, a safetensors or a GGUF file%s", path,
+        "'%s' is %s: expected a capture, census or logits dump, their .meta or state, a safetensors or a GGUF file%s", path,
         ts_sort_name(sort), hint);
 }
 
 static int fill(const char *path, ts_report *r, ts_error *err) {
     enum ts_file_sort sort;
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return ts_inspect_logits(path, r, err);
     int rc = ts_sniff(path, &sort, err);
     if (rc < 0)
         return rc;
@@ -47,6 +50,12 @@ static int fill(const char *path, ts_report *r, ts_error *err) {
         return ts_inspect_meta(path, r, err);
     case TS_SORT_PARTIAL:
         return ts_inspect_partial(path, r, err);
+    case TS_SORT_CENSUS:
+        return ts_inspect_census(path, r, err);
+    case TS_SORT_TRACE:
+        return ts_inspect_trace(path, r, err);
+    case TS_SORT_LOGITS:
+        return ts_inspect_logits(path, r, err);
     case TS_SORT_SAFETENSORS:
         return ts_inspect_safetensors(path, r, err);
     case TS_SORT_GGUF:

@@ -10,6 +10,9 @@ int ts_inspect_capture(const char *path, ts_report *r,
 int ts_inspect_safetensors(const char *path, ts_report *r, ts_error *err); /* any */
 int ts_inspect_meta(const char *path, ts_report *r, ts_error *err);
 int ts_inspect_partial(const char *path, ts_report *r, ts_error *err);
+int ts_inspect_census(const char *path, ts_report *r, ts_error *err);
+int ts_inspect_trace(const char *path, ts_report *r, ts_error *err);
+int ts_inspect_logits(const char *path, ts_report *r, ts_error *err); /* the folder or its meta.json */
 int ts_inspect_gguf(const char *path, ts_report *r, ts_error *err);
 
 /* The lines that every provenance gives; in JSON the object under "meta". */

@@ -20,6 +20,14 @@ const char *ts_sort_name(enum ts_file_sort sort) {
         return "the meta data of a result";
     case TS_SORT_PARTIAL:
         return "the state of an unfinished capture";
+    case TS_SORT_CENSUS:
+        return "an FFN census";
+    case TS_SORT_DETAIL:
+        return "the detail of an FFN census (give its .json)";
+    case TS_SORT_TRACE:
+        return "the trace of an FFN census";
+    case TS_SORT_LOGITS:
+        return "a logits dump";
     case TS_SORT_JSON:
         return "JSON of another kind";
     case TS_SORT_SAFETENSORS:
@@ -49,6 +57,14 @@ static bool has_key(const char *text, const char *key) {
 static enum ts_file_sort sort_json(const char *text) {
     if (has_key(text, "\"turbospark_partial\""))
         return TS_SORT_PARTIAL;
+    if (has_key(text, "\"turbospark_trace\""))
+        return TS_SORT_TRACE;
+    if (has_key(text, "\"num_layers\"") && has_key(text, "\"inter\"") && has_key(text, "\"overlap_ks\""))
+        return TS_SORT_CENSUS;
+    if (has_key(text, "\"vocab_size\"") && has_key(text, "\"token_ids\""))
+        return TS_SORT_LOGITS;
+    if (strstr(text, "\"ffn-detail\""))
+        return TS_SORT_DETAIL;
     if (has_key(text, "\"format_version\"") && has_key(text, "\"kind\""))
         return TS_SORT_META;
     if (has_key(text, "\"layers\"") && has_key(text, "\"hidden\"") && has_key(text, "\"layout\""))

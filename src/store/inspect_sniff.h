@@ -9,6 +9,10 @@ enum ts_file_sort {
     TS_SORT_PAIR,    /* header of a residual pair */
     TS_SORT_META,    /* provenance beside a result */
     TS_SORT_PARTIAL, /* state of an unfinished capture */
+    TS_SORT_CENSUS,  /* an FFN census */
+    TS_SORT_DETAIL,  /* the .detail beside it */
+    TS_SORT_TRACE,   /* the trace of a census */
+    TS_SORT_LOGITS,  /* meta.json of a logits dump */
     TS_SORT_JSON,    /* JSON of another kind */
     TS_SORT_SAFETENSORS,
     TS_SORT_GGUF,
