@@ -13,9 +13,9 @@ static int refuse_other_kinds(const char *path, ts_error *err) {
     enum ts_file_sort sort;
     int rc = ts_sniff(path, &sort, err);
 
-    if (rc != TS_OK || sort == TS_SORT_JSON || sort == TS_SORT_UNKNOWN)
+    if (rc != TS_OK || sort == TS_SORT_CENSUS || sort == TS_SORT_JSON || sort == TS_SORT_UNKNOWN)
         return rc;
-    if (sort == TS_SORT_META)
+    if (sort == TS_SORT_META || sort == TS_SORT_DETAIL)
         return ts_fail(err, TS_ERR_FORMAT, "'%s' stands beside a result: expected the .json of an FFN census", path);
     return ts_fail(err, TS_ERR_FORMAT, "'%s' is %s: expected an FFN census, the .json of 'census' or '--ffn-hist'",
                    path, ts_sort_name(sort));
