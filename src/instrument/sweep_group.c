@@ -47,6 +47,48 @@ void ts_sweep_group_free(ts_sweep *w) {
     if (w->group.session) ts_group_free(&w->group);
 }
 
+/* ---- continuations: the first token of each is predicted by the row after the prompt, which the passes below compute
+ * anyway; what follows in longer ones needs a pass of its own */
+
+static int score_token(ts_sweep *w, const ts_sweep_tail *tail, size_t i, const float *logits, ts_sweep_job *j, ts_error *err) {
+    ts_kl_row row;
+    int rc = ts_kl_single(logits, (int32_t)w->n_vocab, tail->tokens[i], &row, err);
+    double share = rc == TS_OK ? -row.nll_p / (double)tail->n : -INFINITY;
+    if (tail->positive) j->positive += share;
+    else j->negative += share;
+    return rc == TS_ERR_FORMAT ? TS_OK : rc;
+}
+
+static int score_first(ts_sweep *w, const float *logits, ts_sweep_job *j, ts_error *err) {
+    int rc = TS_OK;
+    for (size_t t = 0; rc == TS_OK && t < w->n_tails; t++) rc = score_token(w, &w->tails[t], 0, logits, j, err);
+    return rc;
+}
+
+typedef struct scoring {
+    ts_sweep *w;
+    const ts_sweep_tail *tail;
+} scoring;
+
+static int score_row(size_t seq, size_t i, const float *logits, void *user, ts_error *err) {
+    const scoring *sc = user;
+    return i > 0 ? score_token(sc->w, sc->tail, i, logits, &sc->w->jobs[seq], err) : TS_OK;
+}
+
+static int score_rest(ts_sweep *w, ts_sweep_forced *seqs, ts_error *err) {
+    int rc = TS_OK;
+    for (size_t t = 0; rc == TS_OK && t < w->n_tails; t++) {
+        scoring sc = {w, &w->tails[t]};
+        if (sc.tail->n < 2) continue;
+        for (size_t i = 0; i < w->n_jobs; i++) {
+            const ts_sweep_prompt *p = &w->prompts[w->jobs[i].prompt];
+            seqs[i] = (ts_sweep_forced){.head = p->tokens, .n_head = p->n, .tail = sc.tail->tokens, .n_tail = sc.tail->n};
+        }
+        rc = ts_sweep_force(w, seqs, w->n_jobs, &w->steer, score_row, &sc, err);
+    }
+    return rc;
+}
+
 /* ---- the text, and its perplexity without steering */
 
 static void on_token(size_t seq, int32_t token, void *user) {
@@ -73,8 +115,9 @@ static int add_nll(size_t seq, size_t i, const float *logits, void *user, ts_err
     ts_sweep *w = user;
     ts_kl_row row;
     int rc = ts_kl_single(logits, (int32_t)w->n_vocab, w->jobs[seq].text[i], &row, err);
-    if (rc == TS_OK) w->jobs[seq].nll += row.nll_p;
-    return rc;
+    if (rc != TS_OK) return rc;
+    w->jobs[seq].nll += row.nll_p;
+    return i == 0 && w->jobs[seq].cell == TS_SWEEP_UNSTEERED ? score_first(w, logits, &w->jobs[seq], err) : TS_OK;
 }
 
 static int judge(ts_sweep *w, ts_sweep_forced *seqs, ts_error *err) {
@@ -105,7 +148,8 @@ static int compare_row(size_t seq, size_t i, const float *logits, void *user, ts
     if (row.kl_pq > j->kl_max) j->kl_max = row.kl_pq;
     j->kl_sum += row.kl_pq;
     j->n_kl++;
-    return rc == TS_ERR_FORMAT ? TS_OK : rc;
+    if (rc != TS_OK && rc != TS_ERR_FORMAT) return rc;
+    return i == 0 ? score_first(w, logits, j, err) : TS_OK;
 }
 
 /* The same prompts in the same order as in the group before: their unsteered rows are here already. */
@@ -137,36 +181,6 @@ static int watch(ts_sweep *w, ts_sweep_forced *seqs, ts_error *err) {
     return rc;
 }
 
-/* ---- the continuations */
-
-typedef struct scoring {
-    ts_sweep *w;
-    const ts_sweep_tail *tail;
-} scoring;
-
-static int score_row(size_t seq, size_t i, const float *logits, void *user, ts_error *err) {
-    const scoring *sc = user;
-    ts_kl_row row = {.nll_p = INFINITY};
-    int rc = ts_kl_single(logits, (int32_t)sc->w->n_vocab, sc->tail->tokens[i], &row, err);
-    double share = rc == TS_OK ? -row.nll_p / (double)sc->tail->n : -INFINITY;
-    if (sc->tail->positive) sc->w->jobs[seq].positive += share;
-    else sc->w->jobs[seq].negative += share;
-    return rc == TS_ERR_FORMAT ? TS_OK : rc;
-}
-
-static int score(ts_sweep *w, ts_sweep_forced *seqs, ts_error *err) {
-    int rc = TS_OK;
-    for (size_t t = 0; rc == TS_OK && t < w->n_tails; t++) {
-        scoring sc = {w, &w->tails[t]};
-        for (size_t i = 0; i < w->n_jobs; i++) {
-            const ts_sweep_prompt *p = &w->prompts[w->jobs[i].prompt];
-            seqs[i] = (ts_sweep_forced){.head = p->tokens, .n_head = p->n, .tail = sc.tail->tokens, .n_tail = sc.tail->n};
-        }
-        rc = ts_sweep_force(w, seqs, w->n_jobs, &w->steer, score_row, &sc, err);
-    }
-    return rc;
-}
-
 /* ---- all of it */
 
 static void reset(ts_sweep *w, ts_sweep_job *j) {
@@ -182,7 +196,7 @@ int ts_sweep_group_run(ts_sweep *w, ts_error *err) {
     int rc = generate(w, err);
     if (rc == TS_OK) rc = judge(w, seqs, err);
     if (rc == TS_OK && w->jobs[0].cell != TS_SWEEP_UNSTEERED) rc = watch(w, seqs, err);
-    if (rc == TS_OK) rc = score(w, seqs, err);
+    if (rc == TS_OK) rc = score_rest(w, seqs, err);
     free(seqs);
     return rc;
 }
