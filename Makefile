@@ -34,7 +34,7 @@ demo: setup build ## generate text, capture a prompt, measure the overhead
 
 test: setup build ## all tests
 	@scripts/test-deps
-	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+	@ctest --test-dir $(BUILD) -j 2 --output-on-failure --no-tests=error
 
 bench: setup build ## off, redirected and asked side by side: the ratio table
 	@scripts/bench

@@ -222,7 +222,10 @@ static const char *band_text(const ts_sweep_result *r, ts_range band, char buf[3
 static void put(double value, int width, const char *fmt) {
     char text[32];
 
-    snprintf(text, sizeof(text), isnan(value) ? "-" : fmt, value);
+    if (isnan(value))
+        snprintf(text, sizeof(text), "-");
+    else
+        snprintf(text, sizeof(text), fmt, value);
     out(" %*s", width, text);
 }
 

@@ -43,10 +43,11 @@ static int fail(const ts_error *err) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3) {
-        fprintf(stderr, "usage: embed MODEL.gguf PROMPT\n");
+    if (argc < 2 || argc > 3) {
+        fprintf(stderr, "usage: embed MODEL.gguf [PROMPT]\n");
         return 2;
     }
+    const char *prompt = argc == 3 ? argv[2] : "The capital of France is";
     llama_log_set(quiet, NULL);
     ggml_backend_load_all();
     struct llama_model *model = llama_model_load_from_file(argv[1], llama_model_default_params());
@@ -69,7 +70,7 @@ int main(int argc, char **argv) {
     if (ts_probe_attach(probe, ctx, &err) != TS_OK) return fail(&err);
 
     llama_token tokens[256];
-    int32_t n_tokens = llama_tokenize(llama_model_get_vocab(model), argv[2], (int32_t)strlen(argv[2]), tokens, 256, true, false);
+    int32_t n_tokens = llama_tokenize(llama_model_get_vocab(model), prompt, (int32_t)strlen(prompt), tokens, 256, true, false);
     if (n_tokens <= 0 || llama_decode(ctx, llama_batch_get_one(tokens, n_tokens)) != 0) return 1;
     if (ts_probe_collect(probe, &err) != TS_OK) return fail(&err); /* after each llama_decode */
 

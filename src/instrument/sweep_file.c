@@ -117,6 +117,9 @@ int ts_sweep_file_check(ts_sweep *w, ts_error *err) {
     if (!w->part_path) return ts_fail_nomem(err, "path", 0);
     if (ts_file_same(path, w->o->path) || ts_file_same(path, w->o->input_path) || (w->o->anchor_path && ts_file_same(path, w->o->anchor_path)))
         return ts_fail(err, TS_ERR_ARG, "output '%s' is one of the inputs", path);
+    static const char *const nothing_beside[] = {NULL};
+    int rc = ts_session_keep_model(w->s, path, nothing_beside, err);
+    if (rc != TS_OK) return rc;
     bool unfinished = w->o->resume && access(w->part_path, F_OK) == 0;
     if (!w->o->overwrite && !unfinished && access(path, F_OK) == 0)
         return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", path);

@@ -71,6 +71,8 @@ static int open_directions(ts_sweep *w, ts_error *err) {
     so.scale = 1.0;
     so.gate = w->o->gate;
     int rc = ts_steering_file_open(&w->file, w->s, &so, err);
+    if (rc == TS_ERR_ARG && w->file.vectors && !w->file.vectors->mode && !w->o->n_modes)
+        return ts_fail(err, rc, "'%s' declares no mode: its makers may mean add or ablate; say which with --modes", w->o->path);
     return rc == TS_OK ? ts_sweep_arms(w, w->o->n_random, w->o->seed, err) : rc;
 }
 

@@ -34,7 +34,7 @@ man_options() { # PAGE [the section it starts at]
 
 @test "each option of --help stands in the man page, and the other way round" {
     common=$(man_options turbospark 'COMMON OPTIONS')
-    for command in run nodes capture census analyze merge extract logits kld inspect bench; do
+    for command in run nodes capture census analyze merge extract logits kld sweep inspect bench; do
         [ "$(help_options "$command" | wc -l)" -gt 4 ]
         case $command in analyze | merge | kld | inspect) common= ;; esac
         diff <(help_options "$command") <({ man_options "turbospark-$command"; echo "$common"; } | names) ||
@@ -51,7 +51,7 @@ man_options() { # PAGE [the section it starts at]
 }
 
 @test "no line of help is wider than 79 columns" {
-    for command in '' run nodes capture census analyze merge extract logits kld inspect bench; do
+    for command in '' run nodes capture census analyze merge extract logits kld sweep inspect bench; do
         ! ts $command --help | tail -n +2 | grep -nE '.{80}'
     done
 }

@@ -176,7 +176,7 @@ assert all(s["width"] == 576 and s["how"] == "redirected" for s in resid)'
     python3 -c '
 import json
 d = json.load(open("b.json"))
-assert [len(a["tokens_per_s"]) for a in d["arms"]] == [3] * 4'
+assert [len(a["tokens_per_s"]) for a in d["arms"]] == [3] * 5'
     printf 'The sky is\nThe sea\n' >list.txt
     ts bench -m model.gguf -r 1 --corpus list.txt >out
     grep -q 'of the tokens/s of no tap' out

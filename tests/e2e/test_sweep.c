@@ -148,7 +148,7 @@ static void test_figures(void **state) {
     const double scale = 0.37;
     const enum ts_steering_mode modes[] = {TS_STEERING_ADD, TS_STEERING_ABLATE, TS_STEERING_CLAMP};
     const ts_range band = {2, 2};
-    const char *positive = " blue", *negative = " red";
+    const char *positive = " blue sky", *negative = " red";
     ts_sweep_options o = options(&scale, 1, modes, 3);
     o.input_path = write_text("one.txt", "The sky is\n");
     o.path = direction(40.0);
@@ -166,30 +166,33 @@ static void test_figures(void **state) {
     size_t n;
     ts_session_options so = small_session();
     ts_session *s = e2e_open(&so);
-    assert_int_equal(ts_session_tokenize(s, positive, 5, TS_TOKENIZE_NO_BOS, &blue, &n, NULL), TS_OK);
-    assert_int_equal(n, 1);
+    assert_int_equal(ts_session_tokenize(s, positive, 9, TS_TOKENIZE_NO_BOS, &blue, &n, NULL), TS_OK);
+    assert_int_equal(n, 2);
     assert_int_equal(ts_session_tokenize(s, negative, 4, TS_TOKENIZE_NO_BOS, &red, &n, NULL), TS_OK);
     assert_int_equal(n, 1);
     ts_session_close(s);
     for (size_t i = 0; i < 3; i++) {
         const ts_sweep_cell *c = &r.cells[i];
-        seen on = {0};
+        seen on = {0}, then = {0};
         ts_steering_options steering = steered_by(o.path, modes[i], scale);
         steering.blocks = &band;
         if (modes[i] == TS_STEERING_CLAMP) steering.target = 2.5;
         run("The sky is", &steering, 1, NULL, &on, see);
+        run("The sky is blue", &steering, 1, NULL, &then, see);
         double kl = 0;
         for (int32_t t = 0; t < off.n_vocab; t++) kl += exp(off.logp[t]) * (off.logp[t] - on.logp[t]);
         close_to(c->kl_max, kl, 1e-3);
         assert_true(kl > 1e-4 && !c->no_effect);
         close_to(c->perplexity, exp(-off.logp[top(on.logp, on.n_vocab)]), 1e-3);
-        close_to(c->score_positive, on.logp[blue[0]], 1e-3);
-        close_to(c->score, on.logp[blue[0]] - on.logp[red[0]], 1e-3);
+        double both = (on.logp[blue[0]] + then.logp[blue[1]]) / 2;
+        close_to(c->score_positive, both, 1e-3);
+        close_to(c->score, both - on.logp[red[0]], 1e-3);
         double want = modes[i] == TS_STEERING_ADD      ? c->c_unsteered + scale * 40.0
                       : modes[i] == TS_STEERING_ABLATE ? (1 - scale) * c->c_unsteered
                                                        : c->c_unsteered + scale * (2.5 - c->c_unsteered);
         close_to(c->c, want, 1e-4);
         free(on.logp);
+        free(then.logp);
     }
     free(off.logp);
     ts_free(blue);
@@ -235,11 +238,11 @@ static void test_texts_of_run(void **state) {
 static void test_parallel(void **state) {
     (void)state;
     ts_sweep_result one, many;
-    const double scales[] = {-0.8, 0.37};
+    const double scale = -0.37;
     const ts_range bands[] = {{0, -1}, {2, 3}};
     const enum ts_steering_mode modes[] = {TS_STEERING_ABLATE, TS_STEERING_ADD, TS_STEERING_CLAMP, TS_STEERING_RENORM};
     const char *positive = " blue sky"; /* two tokens */
-    ts_sweep_options o = options(scales, 2, modes, 4);
+    ts_sweep_options o = options(&scale, 1, modes, 4);
     o.path = direction(20.0);
     o.bands = bands;
     o.n_bands = 2;
@@ -251,9 +254,9 @@ static void test_parallel(void **state) {
     o.anchor_path = write_text("anchor.txt", "The old ferry left the harbour a little after seven, with eleven passengers and a crate of hens.");
     o.parallel = 1;
     must_sweep(&o, &one);
-    o.parallel = 5; /* 96 jobs: batches that begin and end inside cells, and a last one that is not full */
+    o.parallel = 5; /* 48 jobs: batches that begin and end inside cells, and a last one that is not full */
     must_sweep(&o, &many);
-    assert_int_equal(one.n_cells, 4 * 2 * 2 * 2);
+    assert_int_equal(one.n_cells, 4 * 2 * 2);
     assert_int_equal(many.n_cells, one.n_cells);
     close_to(many.anchor, one.anchor, 1e-3);
     assert_true(one.anchor_given && one.limit == one.anchor);
