@@ -194,6 +194,41 @@ int cli_keep_input(const char *output, const char *what, const char *input) {
     return cli_fail("output '%s' is the %s", output, what);
 }
 
+/* File `i` of a result: itself, those beside it, those it writes while it runs. False past the last. */
+static bool file_of_result(const char *output, size_t i, char *out, size_t size) {
+    static const char *const beside[] = {".f32", ".meta", ".detail", ".trace"};
+    static const char *const part[] = {".part", ".part.gen", ".part.state", ".part.census", ".part.trace", ".part.jsonl"};
+    const char *slash = strrchr(output, '/'), *base = slash ? slash + 1 : output, *dot = strrchr(base, '.');
+    int stem = dot && dot != base ? (int)(dot - output) : (int)strlen(output);
+
+    if (i == 0)
+        snprintf(out, size, "%s", output);
+    else if (i <= 4)
+        snprintf(out, size, "%.*s%s", stem, output, beside[i - 1]);
+    else if (i <= 10)
+        snprintf(out, size, "%s%s", output, part[i - 5]);
+    return i <= 10;
+}
+
+int cli_keep_beside(const char *output, const char *what, const char *input) {
+    char path[4096];
+    int code = -1;
+
+    for (size_t i = 0; output && input && code < 0 && file_of_result(output, i, path, sizeof(path)); i++)
+        code = cli_keep_input(path, what, input);
+    return code;
+}
+
+int cli_keep_apart(const char *name_a, const char *a, const char *name_b, const char *b, bool alone) {
+    char one[4096], other[4096];
+
+    for (size_t i = 0; a && b && file_of_result(a, i, one, sizeof(one)); i++)
+        for (size_t k = 0; (k == 0 || !alone) && file_of_result(b, k, other, sizeof(other)); k++)
+            if (strcmp(one, other) == 0)
+                return cli_usage("%s and %s would both write '%s'", name_a, name_b, one);
+    return -1;
+}
+
 void cli_json_string(FILE *out, const char *text) {
     putc('"', out);
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {

@@ -43,6 +43,11 @@ bool cli_wants_progress(bool asked);
 /* Refuses to write over a file the command reads: `what` names its role ("model"). NULL paths are
  * fine. Returns -1 to go on, else CLI_FAILED. */
 int cli_keep_input(const char *output, const char *what, const char *input);
+/* The same for a result that writes further files: beside it (.f32, .meta, .detail, .trace) and while it runs (.part...). */
+int cli_keep_beside(const char *output, const char *what, const char *input);
+/* Refuses two outputs that would share a file; `alone`: b is one file with none beside it. NULL paths are fine. Returns
+ * -1 to go on, else CLI_USAGE. */
+int cli_keep_apart(const char *name_a, const char *a, const char *name_b, const char *b, bool alone);
 
 /* `text` as a JSON string with its quotes. */
 void cli_json_string(FILE *out, const char *text);

@@ -93,8 +93,8 @@ static int check(capture *c) {
     if (!c->format_given && ends_with(c->output, ".safetensors"))
         c->format = TS_CAPTURE_SAFETENSORS;
     c->bar.drawing = cli_wants_progress(c->progress);
-    code = cli_keep_input(c->output, "model", c->common.model);
-    return code < 0 ? cli_keep_input(c->output, "input", c->input) : code;
+    code = cli_keep_beside(c->output, "model", c->common.model);
+    return code < 0 ? cli_keep_beside(c->output, "input", c->input) : code;
 }
 
 static void on_plan(const ts_progress *p, void *user) {

@@ -144,9 +144,9 @@ static int check(census *c) {
     for (int i = 0; code < 0 && i < 2; i++) {
         const char *path = i ? c->json : c->output;
 
-        code = cli_keep_input(path, "model", c->common.model);
+        code = cli_keep_beside(path, "model", c->common.model);
         if (code < 0)
-            code = cli_keep_input(path, "input", c->input ? c->input : c->text);
+            code = cli_keep_beside(path, "input", c->input ? c->input : c->text);
     }
     return code;
 }

@@ -92,25 +92,32 @@ static int parse(run *r, int argc, char **argv) {
 }
 
 /* A path given by flag, else by variable, must not be a file this run reads. */
-static int check_path(const run *r, const char *flag, const char *variable) {
-    const char *path = flag ? flag : getenv(variable);
-    int code = cli_keep_input(path, "model", r->common.model);
+static int check_path(const run *r, const char *path) {
+    int code = cli_keep_beside(path, "model", r->common.model);
 
     if (code < 0)
-        code = cli_keep_input(path, "input", r->file);
-    return code < 0 ? cli_keep_input(path, "input", r->messages_file) : code;
+        code = cli_keep_beside(path, "input", r->file);
+    if (code < 0)
+        code = cli_keep_beside(path, "input", r->messages_file);
+    for (int i = 0; code < 0 && i < r->steering.n; i++)
+        code = cli_keep_beside(path, "control vector", r->steering.entries[i].path);
+    return code;
 }
 
 static int check_output(const run *r) {
-    int code = check_path(r, r->resid_path, RESID_VARIABLE);
+    const char *resid = r->resid_path ? r->resid_path : getenv(RESID_VARIABLE);
+    const char *ffn = r->ffn_path ? r->ffn_path : getenv(FFN_VARIABLE), *trace = r->steering.trace;
+    int code = check_path(r, resid);
 
     if (code < 0)
-        code = check_path(r, r->ffn_path, FFN_VARIABLE);
-    if (code < 0 && r->steering.trace)
-        code = check_path(r, r->steering.trace, RESID_VARIABLE);
-    if (code < 0 && r->resid_path && r->ffn_path && strcmp(r->resid_path, r->ffn_path) == 0)
-        code = cli_usage("'--resid-capture' and '--ffn-hist' name the same file '%s'", r->ffn_path);
-    return code;
+        code = check_path(r, ffn);
+    if (code < 0 && trace)
+        code = cli_keep_input(trace, "input", r->file ? r->file : r->messages_file);
+    if (code < 0)
+        code = cli_keep_apart("the residual capture", resid, "the FFN census", ffn, false);
+    if (code < 0)
+        code = cli_keep_apart("the residual capture", resid, "the steering trace", trace, true);
+    return code < 0 ? cli_keep_apart("the FFN census", ffn, "the steering trace", trace, true) : code;
 }
 
 static int check(const run *r) {

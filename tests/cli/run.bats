@@ -219,3 +219,20 @@ assert [len(a["tokens_per_s"]) for a in d["arms"]] == [3] * 5'
     sed 's/cut\.f32/whole.f32/' cut.json | cmp whole.json -
     sed 's/cut\.f32/whole.f32/' cut.meta | cmp whole.meta -
 }
+
+@test "no file written beside a result replaces an input, and two results never share one" {
+    printf 'The sky is' >q.f32
+    run ts run -m model.gguf -n 1 -f q.f32 --resid-capture q.json
+    [ "$status" = 1 ] && [ "$(cat q.f32)" = 'The sky is' ]
+    ln -s q.f32 link.meta
+    run ts run -m model.gguf -n 1 -f q.f32 --ffn-hist link.json
+    [ "$status" = 1 ] && [ "$(cat q.f32)" = 'The sky is' ]
+    printf 'The sky is\n' >c.json.part.gen
+    run ts capture -m model.gguf -i c.json.part.gen -o c.json
+    [ "$status" = 1 ] && [ "$(cat c.json.part.gen)" = 'The sky is' ]
+    run ts run -m model.gguf -p a -n 1 --ffn-hist v.json --resid-capture v.xyz
+    [ "$status" = 2 ] && [[ $output == *"would both write 'v.f32'"* ]]
+    TURBOSPARK_FFN_HIST=same.json TURBOSPARK_RESID_CAPTURE=same.json run ts run -m model.gguf -p a -n 1
+    [ "$status" = 2 ] && [ ! -e same.json ]
+    [ "$(ls *.json 2>/dev/null | wc -l)" = 0 ]
+}
