@@ -66,7 +66,7 @@ int ts_inspect_logits(const char *path, ts_report *r, ts_error *err) {
     bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     int n = snprintf(meta, sizeof(meta), "%s/meta.json", path);
     if (folder && (n < 0 || (size_t)n >= sizeof(meta) || stat(meta, &st) != 0))
-        return ts_fail(err, TS_ERR_FORMAT, "'%s' is a folder without meta.json: expected a file, or the folder of a logits dump", path);
+        return ts_fail(err, TS_ERR_IO, "'%s' is a folder without meta.json: expected a file, or the folder of a logits dump", path);
     int rc = ts_logits_open(path, true, &d, err);
     if (rc != TS_OK) return rc;
     ts_report_begin(r, "logits", "logits dump", path);
