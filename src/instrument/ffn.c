@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/file.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "instrument/ffn.h"
@@ -13,22 +14,25 @@
 typedef struct ffn {
     char *path; /* NULL = measure only */
     bool gate, first;
+    ts_lock *lock; /* one writer a path, from the start */
     ts_ffn_census census;
     ts_error deferred; /* by environment: a bad output path is reported after the text */
 } ffn;
 
-static int check_target(const ffn *f, ts_session *s, ts_error *err) {
+static int claim_target(ffn *f, ts_session *s, ts_error *err) {
     static const char *const beside[] = {"detail", "meta", NULL};
     int rc = ts_session_keep_model(s, f->path, beside, err);
-    return rc == TS_OK ? ts_census_check_target(f->path, true, err) : rc;
+    if (rc == TS_OK) rc = ts_census_check_target(f->path, true, err);
+    if (rc == TS_OK) rc = ts_file_keep_other(f->path, err);
+    return rc == TS_OK ? ts_lock_take(f->path, &f->lock, err) : rc;
 }
 
 static int ffn_start(void *self, ts_session *s, ts_error *err) {
     ffn *f = self;
     int rc = ts_ffn_census_open(&f->census, s, 1, err);
     if (rc != TS_OK || !f->path) return rc;
-    if (!f->gate) return check_target(f, s, err);
-    check_target(f, s, &f->deferred);
+    if (!f->gate) return claim_target(f, s, err);
+    claim_target(f, s, &f->deferred);
     return TS_OK;
 }
 
@@ -73,6 +77,7 @@ static void ffn_free(void *self) {
     ffn *f = self;
     if (!f) return;
     ts_ffn_census_close(&f->census);
+    ts_lock_release(f->lock);
     free(f->path);
     free(f);
 }

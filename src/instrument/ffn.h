@@ -18,11 +18,8 @@ typedef struct ts_ffn_census {
     /* nullable: the ids of the set ts_ffn_share_percent[trace_share] of each pass go there */
     ts_trace_writer *trace;
     int trace_share;
-    /* rows of the pass being analysed, copied when the analysis runs beside the next pass */
     ts_worker *worker;
-    float *copy;
-    size_t copy_floats;
-    struct ts_ffn_job *job;
+    struct ts_ffn_job *filling, *counting; /* passes that wait to be counted, and those being counted */
 } ts_ffn_census;
 
 #define TS_FFN_SITES ((1u << TS_SITE_FFN) | (1u << TS_SITE_FFN_SHEXP))
@@ -31,10 +28,11 @@ typedef struct ts_ffn_census {
  * has a dense or shared FFN, naming what there is. */
 int ts_ffn_census_open(ts_ffn_census *c, ts_session *s, uint32_t n_slots, ts_error *err);
 /* One graph run, every row of it a pass of the slot slots[token]; begins[token] starts a generation there.
- * Arrays are [n_tokens of the run]; begins nullable. */
+ * Arrays are [n_tokens of the run]; begins nullable. A run of one token may be counted later, at the latest by a wait. */
 int ts_ffn_census_run(ts_ffn_census *c, const ts_run *run, const int32_t *slots, const bool *begins, ts_error *err);
 /* Prompt tokens that are not recorded. After a wait. */
 void ts_ffn_census_prefill(ts_ffn_census *c, uint64_t n);
+/* Everything given is counted when it returns. */
 int ts_ffn_census_wait(ts_ffn_census *c, ts_error *err);
 /* A warning naming the first non-finite value, when there is one. */
 void ts_ffn_census_warn(const ts_ffn_census *c);

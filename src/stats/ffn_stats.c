@@ -214,19 +214,8 @@ static void add_overlap(const ts_ffn_kernel *kernel, ts_ffn_block *b, const last
         b->hits[j] += by_rank[b->rank[j]];
 }
 
-int ts_ffn_record_block(ts_ffn_stats *s, uint32_t worker, uint32_t slot, uint32_t block,
-                        const float *row) {
-    ts_ffn_block *b;
-    last_row *last;
-    uint64_t pass;
-
-    if (worker >= s->n_workers || slot >= s->n_slots || block >= s->n_blocks)
-        return TS_FFN_ERR_ARGUMENT;
-    b = &s->blocks[block];
-    last = &s->slots[slot].last[block];
-    pass = s->slots[slot].n_passes + 1;
-    if (last->pass == pass)
-        return TS_FFN_ERR_ARGUMENT;
+static int record(ts_ffn_stats *s, uint32_t worker, ts_ffn_block *b, last_row *last, uint64_t pass,
+                  const float *row) {
     if (b->n_rows >= (TS_HIST_MAX_COUNT - 1) / (b->width ? b->width : 1))
         return TS_FFN_ERR_FULL;
     if (b->width > 0)
@@ -238,6 +227,45 @@ int ts_ffn_record_block(ts_ffn_stats *s, uint32_t worker, uint32_t slot, uint32_
     b->n_rows++;
     last->pass = pass;
     return 0;
+}
+
+static bool known(const ts_ffn_stats *s, uint32_t worker, uint32_t slot, uint32_t block) {
+    return worker < s->n_workers && slot < s->n_slots && block < s->n_blocks;
+}
+
+int ts_ffn_record_block(ts_ffn_stats *s, uint32_t worker, uint32_t slot, uint32_t block,
+                        const float *row) {
+    uint64_t pass;
+
+    if (!known(s, worker, slot, block))
+        return TS_FFN_ERR_ARGUMENT;
+    pass = s->slots[slot].n_passes + 1;
+    if (s->slots[slot].last[block].pass == pass)
+        return TS_FFN_ERR_ARGUMENT;
+    return record(s, worker, &s->blocks[block], &s->slots[slot].last[block], pass, row);
+}
+
+int ts_ffn_number_pass(ts_ffn_stats *s, uint32_t slot, bool begins, uint64_t *pass) {
+    if (slot >= s->n_slots)
+        return TS_FFN_ERR_ARGUMENT;
+    if (begins)
+        s->slots[slot].n_passes = 0;
+    *pass = s->slots[slot].n_passes + 1;
+    return ts_ffn_end_pass(s, slot);
+}
+
+int ts_ffn_record_numbered(ts_ffn_stats *s, uint32_t worker, uint32_t slot, uint32_t block,
+                           uint64_t pass, const float *row) {
+    last_row *last;
+
+    if (!known(s, worker, slot, block) || pass == 0)
+        return TS_FFN_ERR_ARGUMENT;
+    last = &s->slots[slot].last[block];
+    if (pass == 1)
+        last->pass = 0; /* what was recorded belongs to another generation */
+    else if (last->pass >= pass)
+        return TS_FFN_ERR_ARGUMENT;
+    return record(s, worker, &s->blocks[block], last, pass, row);
 }
 
 int ts_ffn_end_pass(ts_ffn_stats *s, uint32_t slot) {

@@ -121,6 +121,15 @@ int ts_ffn_record_block(ts_ffn_stats *s, uint32_t worker, uint32_t slot, uint32_
                         const float *row);
 /* Ends the slot's pass. 0, or TS_FFN_ERR_ARGUMENT: no such slot. */
 int ts_ffn_end_pass(ts_ffn_stats *s, uint32_t slot);
+/*
+ * The same work block by block over many passes, so that a block's state is fetched once: first every
+ * pass is numbered, in order, and thereby ended; then each block records its rows in that order. The
+ * first pass of a generation (`begins`) has number 1. TS_FFN_ERR_ARGUMENT also for a number that is not
+ * above the last of slot and block; TS_FFN_ERR_FULL.
+ */
+int ts_ffn_number_pass(ts_ffn_stats *s, uint32_t slot, bool begins, uint64_t *pass);
+int ts_ffn_record_numbered(ts_ffn_stats *s, uint32_t worker, uint32_t slot, uint32_t block, uint64_t pass,
+                           const float *row);
 
 /*
  * The sets of the row last recorded for slot and block, [width] bytes: neuron i is in set j if

@@ -248,6 +248,21 @@ static void *record_share(void *arg) {
     return NULL;
 }
 
+static void check_equal(const ts_ffn_stats *one, const ts_ffn_stats *many) {
+    assert_int_equal(one->decode_passes, many->decode_passes);
+    assert_int_equal(one->overlap_pairs, many->overlap_pairs);
+    for (uint32_t b = 0; b < N_BLOCKS; b++) {
+        const ts_ffn_block *x = &one->blocks[b], *y = &many->blocks[b];
+
+        assert_int_equal(x->n_rows, y->n_rows);
+        assert_int_equal(x->n_pairs, y->n_pairs);
+        assert_memory_equal(&x->hist, &y->hist, sizeof x->hist);
+        assert_memory_equal(x->mass, y->mass, sizeof(double) * BLOCK_WIDTH);
+        assert_memory_equal(x->hits, y->hits, sizeof x->hits);
+        assert_memory_equal(x->top_p, y->top_p, sizeof x->top_p);
+    }
+}
+
 /* Blocks of one pass recorded by several threads: the same as by one. */
 static void threads_change_nothing(void **state) {
     static float rows[N_BLOCKS * BLOCK_WIDTH];
@@ -277,14 +292,48 @@ static void threads_change_nothing(void **state) {
         ts_ffn_end_pass(one, 0);
         ts_ffn_end_pass(many, 0);
     }
-    for (uint32_t b = 0; b < N_BLOCKS; b++) {
-        const ts_ffn_block *x = &one->blocks[b], *y = &many->blocks[b];
+    check_equal(one, many);
+    ts_ffn_stats_free(one);
+    ts_ffn_stats_free(many);
+}
 
-        assert_memory_equal(&x->hist, &y->hist, sizeof x->hist);
-        assert_memory_equal(x->mass, y->mass, sizeof(double) * BLOCK_WIDTH);
-        assert_memory_equal(x->hits, y->hits, sizeof x->hits);
-        assert_memory_equal(x->top_p, y->top_p, sizeof x->top_p);
+enum { N_NUMBERED = 37, N_SLOTS = 3 };
+
+/* A batch of passes of several sequences, with generations that begin inside it, counted block by block: the same
+ * as pass by pass. */
+static void block_by_block_is_the_same(void **state) {
+    static float rows[N_NUMBERED][N_BLOCKS * BLOCK_WIDTH];
+    uint32_t width[N_BLOCKS], slot[N_NUMBERED];
+    uint64_t pass[N_NUMBERED];
+    ts_ffn_options o = {.n_slots = N_SLOTS};
+    ts_ffn_stats *one = NULL, *many = NULL;
+
+    (void)state;
+    for (int b = 0; b < N_BLOCKS; b++)
+        width[b] = BLOCK_WIDTH;
+    assert_int_equal(ts_ffn_stats_create(&one, width, N_BLOCKS, &o), 0);
+    assert_int_equal(ts_ffn_stats_create(&many, width, N_BLOCKS, &o), 0);
+    for (int batch = 0; batch < 3; batch++) {
+        for (int p = 0; p < N_NUMBERED; p++) {
+            bool begins = next() % 5 == 0;
+
+            slot[p] = (uint32_t)(next() % N_SLOTS);
+            for (int i = 0; i < N_BLOCKS * BLOCK_WIDTH; i++)
+                rows[p][i] = draw(p % N_KINDS);
+            if (begins)
+                ts_ffn_begin_generation(one, slot[p]);
+            for (uint32_t b = 0; b < N_BLOCKS; b++)
+                assert_int_equal(ts_ffn_record_block(one, 0, slot[p], b, rows[p] + b * BLOCK_WIDTH), 0);
+            ts_ffn_end_pass(one, slot[p]);
+            assert_int_equal(ts_ffn_number_pass(many, slot[p], begins, &pass[p]), 0);
+        }
+        for (uint32_t b = 0; b < N_BLOCKS; b++)
+            for (int p = 0; p < N_NUMBERED; p++)
+                assert_int_equal(ts_ffn_record_numbered(many, 0, slot[p], b, pass[p], rows[p] + b * BLOCK_WIDTH), 0);
     }
+    check_equal(one, many);
+    assert_int_equal(ts_ffn_record_numbered(many, 0, slot[0], 0, 0, rows[0]), TS_FFN_ERR_ARGUMENT);
+    assert_int_equal(ts_ffn_number_pass(many, N_SLOTS, false, pass), TS_FFN_ERR_ARGUMENT);
     ts_ffn_stats_free(one);
     ts_ffn_stats_free(many);
 }
@@ -292,6 +341,7 @@ static void threads_change_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_the_slow_version),
+        cmocka_unit_test(block_by_block_is_the_same),
         cmocka_unit_test(threads_change_nothing),
     };
 
