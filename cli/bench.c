@@ -79,6 +79,8 @@ bench_cost bench_compare(const bench_plan *plan, size_t arm, size_t reference) {
     size_t n = (size_t)plan->repetitions;
     double *costs = malloc(n * sizeof(costs[0]));
     bench_cost cost = {NAN, NAN, NAN};
+    double reach = 1.96 * sqrt((double)n) / 2;
+    size_t rank = (double)n / 2 > reach ? (size_t)((double)n / 2 - reach) : 0;
 
     if (!costs)
         return cost;
@@ -86,8 +88,8 @@ bench_cost bench_compare(const bench_plan *plan, size_t arm, size_t reference) {
         costs[r] =
             100 * (plan->arms[reference].tokens_per_s[r] / plan->arms[arm].tokens_per_s[r] - 1);
     cost.median = median(costs, n);
-    cost.min = costs[0];
-    cost.max = costs[n - 1];
+    cost.low = costs[rank];
+    cost.high = costs[n - 1 - rank];
     free(costs);
     return cost;
 }

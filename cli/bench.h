@@ -7,7 +7,7 @@
 
 #include "options.h"
 
-enum { BENCH_MAX_ARMS = 8 };
+enum { BENCH_MAX_ARMS = 16 };
 
 typedef struct bench_arm {
     const char *name;
@@ -33,10 +33,11 @@ typedef struct bench_plan {
 int bench_run(bench_plan *plan, ts_error *err);
 void bench_free(bench_plan *plan);
 
-/* Median, minimum and maximum of what `arm` costs over the reference, in percent of its time, by
- * pairs. */
+/* What `arm` costs over the reference, in percent of its time, by pairs: the median, and the interval
+ * that holds the true median in 95 of 100 such comparisons (order statistics, no assumption on the
+ * noise; the whole range where there are too few pairs). */
 typedef struct bench_cost {
-    double median, min, max;
+    double median, low, high;
 } bench_cost;
 bench_cost bench_compare(const bench_plan *plan, size_t arm, size_t reference);
 /* The median difference of the reference from itself, in percent, without sign. */
@@ -45,12 +46,8 @@ double bench_median_rate(const bench_plan *plan, size_t arm);
 
 void bench_print_table(const bench_plan *plan);
 
-/* The file of raw samples: opened as PATH.part before the work, so that a wrong path costs no time,
- * and renamed when whole. Both return an exit code; `out` is NULL when `path` is. */
-int bench_json_open(const char *path, FILE **out);
-int bench_json_finish(const bench_plan *plan, const char *path, FILE *out);
-/* Drops it. NULL is fine. */
-void bench_json_discard(const char *path, FILE *out);
+/* The raw samples; an exit code. A NULL path is fine. */
+int bench_json_write(const bench_plan *plan, const char *path);
 
 /* The packed capture of `corpus` against the same batches untapped and against --exact. */
 int bench_corpus(const cli_common *common, const char *corpus, int32_t repetitions, bool drawing,

@@ -2,45 +2,40 @@
 #include "bench.h"
 #include "cli.h"
 
-#include <errno.h>
 #include <math.h>
-#include <string.h>
-#include <unistd.h>
 
-static void print_verdict(const bench_plan *plan, size_t arm, double spread) {
-    double cost = bench_compare(plan, arm, 0).median;
+static void print_verdict(const bench_plan *plan, size_t arm) {
+    bench_cost cost = bench_compare(plan, arm, 0);
 
-    printf("%s costs %.2f %%%s\n", plan->arms[arm].name, cost,
-           fabs(cost) <= spread ? ": no difference that can be told" : "");
+    printf("%s costs %.2f %%%s\n", plan->arms[arm].name, cost.median,
+           cost.low <= 0 && cost.high >= 0 ? ": no difference that can be told" : "");
 }
 
 void bench_print_table(const bench_plan *plan) {
-    double spread = bench_spread(plan);
-
-    printf("%s\n\n%-20s %10s %10s %10s %10s\n", plan->title, "arm", "tokens/s", "cost %", "min %",
-           "max %");
+    printf("%s\n\n%-20s %10s %10s   %s\n", plan->title, "arm", "tokens/s", "cost %", "95 % interval");
     for (size_t a = 0; a < plan->n_arms; a++) {
         printf("%-20s %10.1f", plan->arms[a].name, bench_median_rate(plan, a));
         if (a == 0) {
-            printf(" %10s %10s %10s\n", "-", "-", "-");
+            printf(" %10s   -\n", "-");
         } else {
             bench_cost c = bench_compare(plan, a, 0);
 
-            printf(" %+10.2f %+10.2f %+10.2f\n", c.median, c.min, c.max);
+            printf(" %+10.2f   %+.2f .. %+.2f\n", c.median, c.low, c.high);
         }
     }
     puts("\ntokens/s: median of the rounds. cost: time over the first arm's in the same\n"
-         "round; median, least and largest of the rounds.");
-    printf("spread of %s against itself: %.2f %%\n", plan->arms[0].name, spread);
+         "round; median of the rounds, and the interval that holds the true median in 95\n"
+         "of 100 such runs.");
+    printf("one round of %s differs from itself by %.2f %%\n", plan->arms[0].name, bench_spread(plan));
     for (size_t a = 2; a < plan->n_arms; a++)
-        print_verdict(plan, a, spread);
+        print_verdict(plan, a);
 }
 
 static void write_cost(FILE *out, const bench_plan *plan, size_t arm) {
     bench_cost c = bench_compare(plan, arm, 0);
 
-    fprintf(out, ", \"cost_percent\": {\"median\": %.6g, \"min\": %.6g, \"max\": %.6g}", c.median,
-            c.min, c.max);
+    fprintf(out, ", \"cost_percent\": {\"median\": %.6g, \"low\": %.6g, \"high\": %.6g}", c.median,
+            c.low, c.high);
 }
 
 static void write_plan(FILE *out, const bench_plan *plan) {
@@ -68,44 +63,13 @@ static void write_plan(FILE *out, const bench_plan *plan) {
     fputs("\n]}\n", out);
 }
 
-static bool part_path(char part[4096], const char *path) {
-    return snprintf(part, 4096, "%s.part", path) < 4096;
-}
+int bench_json_write(const bench_plan *plan, const char *path) {
+    cli_text text;
 
-int bench_json_open(const char *path, FILE **out) {
-    char part[4096];
-
-    *out = NULL;
     if (!path)
         return CLI_DONE;
-    errno = ENAMETOOLONG;
-    if (!part_path(part, path) || !(*out = fopen(part, "w")))
-        return cli_fail("cannot write '%s': %s", path, strerror(errno));
-    return CLI_DONE;
-}
-
-void bench_json_discard(const char *path, FILE *out) {
-    char part[4096];
-
-    if (out) {
-        fclose(out);
-        if (part_path(part, path))
-            unlink(part);
-    }
-}
-
-int bench_json_finish(const bench_plan *plan, const char *path, FILE *out) {
-    char part[4096];
-
-    if (!out)
-        return CLI_DONE;
-    part_path(part, path);
-    write_plan(out, plan);
-    if (fflush(out) != 0 || ferror(out) || fsync(fileno(out)) != 0 || rename(part, path) != 0) {
-        cli_fail("cannot write '%s': %s", path, strerror(errno));
-        bench_json_discard(path, out);
-        return CLI_FAILED;
-    }
-    fclose(out);
-    return CLI_DONE;
+    if (!cli_text_open(&text))
+        return cli_fail("out of memory");
+    write_plan(text.file, plan);
+    return cli_text_save(&text, path);
 }

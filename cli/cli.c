@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -227,6 +228,36 @@ int cli_keep_apart(const char *name_a, const char *a, const char *name_b, const 
             if (strcmp(one, other) == 0)
                 return cli_usage("%s and %s would both write '%s'", name_a, name_b, one);
     return -1;
+}
+
+int cli_check_json(const char *path) {
+    ts_error err = {0};
+
+    return path && ts_output_check(path, &err) != 0 ? cli_fail_error(&err) : -1;
+}
+
+bool cli_text_open(cli_text *text) {
+    *text = (cli_text){0};
+    text->file = open_memstream(&text->bytes, &text->length);
+    return text->file != NULL;
+}
+
+int cli_text_save(cli_text *text, const char *path) {
+    ts_error err = {0};
+    bool whole = !ferror(text->file);
+    int code = CLI_DONE;
+
+    whole = fclose(text->file) == 0 && whole;
+    if (!whole)
+        code = cli_fail("cannot write '%s': out of memory", path);
+    else if (ts_output_write(path, text->bytes, text->length, &err) != 0)
+        code = cli_fail_error(&err);
+    free(text->bytes);
+    return code;
+}
+
+const char *cli_plural(uint64_t n) {
+    return n == 1 ? "" : "s";
 }
 
 void cli_json_string(FILE *out, const char *text) {

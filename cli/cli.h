@@ -49,6 +49,23 @@ int cli_keep_beside(const char *output, const char *what, const char *input);
  * -1 to go on, else CLI_USAGE. */
 int cli_keep_apart(const char *name_a, const char *a, const char *name_b, const char *b, bool alone);
 
+/* Can a JSON report be written there, before anything is computed? NULL is fine. Returns -1 to go on, else
+ * CLI_FAILED. */
+int cli_check_json(const char *path);
+
+/* A report made in memory and written whole. */
+typedef struct cli_text {
+    FILE *file;
+    char *bytes;
+    size_t length;
+} cli_text;
+bool cli_text_open(cli_text *text);
+/* Frees it; an exit code. */
+int cli_text_save(cli_text *text, const char *path);
+
+/* "" for 1, else "s". */
+const char *cli_plural(uint64_t n);
+
 /* `text` as a JSON string with its quotes. */
 void cli_json_string(FILE *out, const char *text);
 
@@ -56,6 +73,7 @@ int cmd_run(int argc, char **argv);
 int cmd_nodes(int argc, char **argv);
 int cmd_capture(int argc, char **argv);
 int cmd_census(int argc, char **argv);
+int cmd_router(int argc, char **argv);
 int cmd_analyze(int argc, char **argv);
 int cmd_merge(int argc, char **argv);
 int cmd_extract(int argc, char **argv);

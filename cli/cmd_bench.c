@@ -9,20 +9,48 @@
 #define DEFAULT_PROMPT "The keeper of the lighthouse climbed the stairs, lit the lamp and"
 #define DEFAULT_PREDICT 64
 #define DEFAULT_REPETITIONS 15
+#define SYNTHETIC_PROMPT 13
 
-enum arm { OFF, OFF_AGAIN, REDIRECTED, ASKED, FFN, ADD, ABLATE, ABLATE_THIRD, ARMS };
+enum arm {
+    OFF,
+    OFF_AGAIN,
+    REDIRECTED,
+    ASKED,
+    FFN,
+    ADD, /* these three with --steering */
+    ABLATE,
+    ABLATE_THIRD,
+    DECLINED, /* these four with --each-pass */
+    ROWS,
+    ROWS_ASKED,
+    FFN_ASKED,
+    ARMS
+};
 
-static const char *const arm_names[ARMS] = {"off",        "off again",       "resid, redirected",
-                                            "resid, asked", "ffn census",      "add, all blocks",
-                                            "ablate, all blocks", "ablate, a third"};
+static const char *const arm_names[ARMS] = {
+    "off",
+    "off again",
+    "resid, redirected",
+    "resid, asked",
+    "ffn census",
+    "add, all blocks",
+    "ablate, all blocks",
+    "ablate, a third",
+    "declining callback",
+    "rows each pass",
+    "rows, asked",
+    "ffn census, asked",
+};
 
 typedef struct decode {
     cli_common common;
-    const char *prompt, *corpus, *json, *steering;
+    const char *prompt, *corpus, *json, *steering, *shape;
+    ts_synthetic synthetic;
     int32_t n_predict, repetitions;
-    bool progress, prompt_given, predict_given;
+    bool progress, prompt_given, predict_given, each_pass;
 
-    ts_session *sessions[ARMS]; /* the first holds the model for all */
+    ts_session *sessions[ARMS]; /* [n_arms] the first holds the model for all */
+    enum arm arms[ARMS];        /* [n_arms] */
     size_t n_arms;
     int32_t n_layer;
     int32_t *tokens;
@@ -44,6 +72,12 @@ static int parse(decode *d, int argc, char **argv) {
         OPTION(NULL, "steering", "FILE", CLI_TEXT, &d->steering,
                "also steer by this control vector: add and ablate on all its blocks, ablate on a "
                "third of the model's"),
+        OPTION(NULL, "each-pass", NULL, CLI_FLAG, &d->each_pass,
+               "also read every block's row in every pass, redirected and asked, count the FFN "
+               "asked, and install a callback that declines everything"),
+        OPTION(NULL, "synthetic", "SHAPE", CLI_TEXT, &d->shape,
+               "a random model made in memory instead of -m: 135M, 3B, 8B or "
+               "L,E,FF,H,HKV[,EXPERTS,USED] (blocks, width, FFN width, heads, key-value heads)"),
         OPTION(NULL, "json", "FILE", CLI_TEXT, &d->json, "also write the raw samples"),
         OPTION(NULL, "progress", NULL, CLI_FLAG, &d->progress,
                "count rounds also when stderr is no terminal"),
@@ -51,7 +85,7 @@ static int parse(decode *d, int argc, char **argv) {
     const cli_group groups[] = {CLI_GROUP("Comparison", table), CLI_GROUP("Model", common.model),
                                 CLI_GROUP("Messages", common.output)};
     const cli_syntax syntax = {
-        "bench -m FILE [options]",
+        "bench {-m FILE | --synthetic SHAPE} [options]",
         "Prints what taking activations and steering cost. The arms run in turn in one "
         "process; each is compared with 'off' of the same round, and so is 'off' itself.",
         groups, sizeof(groups) / sizeof(groups[0]), false};
@@ -61,9 +95,26 @@ static int parse(decode *d, int argc, char **argv) {
     return cli_parse(&syntax, argc, argv, &n_operands);
 }
 
-static int check(const decode *d) {
-    int code = cli_common_check(&d->common);
+static int check_shape(decode *d) {
+    ts_error err;
 
+    if (!d->shape)
+        return -1;
+    if (d->common.model)
+        return cli_usage("'-m' and '--synthetic' exclude each other");
+    if (d->prompt_given)
+        return cli_usage("'--synthetic' and '-p' exclude each other: the model reads no text");
+    if (ts_parse_synthetic("--synthetic", d->shape, &d->synthetic, &err) != 0)
+        return cli_usage("%s", err.message);
+    d->common.synthetic = &d->synthetic;
+    return -1;
+}
+
+static int check(decode *d) {
+    int code = check_shape(d);
+
+    if (code < 0)
+        code = cli_common_check(&d->common);
     if (code < 0 && d->corpus && (d->prompt_given || d->predict_given))
         return cli_usage("'--corpus' and '%s' exclude each other", d->prompt_given ? "-p" : "-n");
     if (code < 0 && d->corpus && d->steering)
@@ -76,7 +127,7 @@ static int check(const decode *d) {
 }
 
 /* The third is the middle one. */
-static int attach_steering(const decode *d, enum arm arm, ts_error *err) {
+static int attach_steering(const decode *d, ts_session *s, enum arm arm, ts_error *err) {
     const ts_range third = {d->n_layer / 3, d->n_layer / 3 + (d->n_layer + 2) / 3 - 1};
     ts_steering_options opts = TS_OPTIONS_INIT(ts_steering_options);
 
@@ -84,42 +135,65 @@ static int attach_steering(const decode *d, enum arm arm, ts_error *err) {
     opts.mode = arm == ADD ? TS_STEERING_ADD : TS_STEERING_ABLATE;
     opts.scale = 1;
     opts.blocks = arm == ABLATE_THIRD ? &third : NULL;
-    return ts_session_attach_steering(d->sessions[arm], &opts, err);
+    return ts_session_attach_steering(s, &opts, err);
 }
 
-static int attach(const decode *d, enum arm arm, ts_error *err) {
+static int attach(const decode *d, ts_session *s, enum arm arm, ts_error *err) {
     ts_resid_options resid = TS_OPTIONS_INIT(ts_resid_options);
     ts_ffn_hist_options ffn = TS_OPTIONS_INIT(ts_ffn_hist_options);
 
+    resid.every_pass = arm == ROWS || arm == ROWS_ASKED;
     switch (arm) {
     case REDIRECTED:
     case ASKED:
-        return ts_session_attach_resid(d->sessions[arm], &resid, err);
+    case ROWS:
+    case ROWS_ASKED:
+        return ts_session_attach_resid(s, &resid, err);
     case FFN:
-        return ts_session_attach_ffn(d->sessions[arm], &ffn, err);
+    case FFN_ASKED:
+        return ts_session_attach_ffn(s, &ffn, err);
     case ADD:
     case ABLATE:
     case ABLATE_THIRD:
-        return attach_steering(d, arm, err);
+        return attach_steering(d, s, arm, err);
     default:
         return 0;
     }
 }
 
-static int open_arm(decode *d, size_t arm, ts_error *err) {
+static int open_arm(decode *d, size_t at, ts_error *err) {
     ts_session_options opts;
+    enum arm arm = d->arms[at];
     int rc;
 
     cli_session_options(&d->common, &opts);
-    if (arm > 0) {
+    if (at > 0) {
         opts.model_path = NULL;
+        opts.synthetic = NULL;
         opts.share = d->sessions[0];
     }
-    opts.tap = arm == ASKED ? TS_TAP_ASK : TS_TAP_REDIRECT;
-    if ((rc = ts_session_open(&opts, &d->sessions[arm], err)) != 0)
+    opts.tap = arm == ASKED || arm == ROWS_ASKED || arm == FFN_ASKED ? TS_TAP_ASK
+               : arm == DECLINED                                     ? TS_TAP_DECLINE
+                                                                     : TS_TAP_REDIRECT;
+    if ((rc = ts_session_open(&opts, &d->sessions[at], err)) != 0)
         return rc;
-    rc = attach(d, (enum arm)arm, err);
-    return rc == 0 ? ts_session_start(d->sessions[arm], err) : rc;
+    rc = attach(d, d->sessions[at], arm, err);
+    return rc == 0 ? ts_session_start(d->sessions[at], err) : rc;
+}
+
+/* A synthetic model reads no text: ids as many as the default prompt has in most vocabularies. */
+static int make_tokens(decode *d, const ts_model_info *info, ts_error *err) {
+    if (!d->shape)
+        return ts_session_tokenize(d->sessions[0], d->prompt, strlen(d->prompt), 0, &d->tokens,
+                                   &d->n_tokens, err);
+    d->n_tokens = SYNTHETIC_PROMPT;
+    if (!(d->tokens = malloc(SYNTHETIC_PROMPT * sizeof(d->tokens[0])))) {
+        snprintf(err->message, sizeof(err->message), "out of memory");
+        return err->code = TS_ERR_NOMEM;
+    }
+    for (int32_t i = 0; i < SYNTHETIC_PROMPT; i++)
+        d->tokens[i] = (int32_t)((100 + 37 * (int64_t)i) % info->n_vocab);
+    return 0;
 }
 
 static int open_arms(decode *d, ts_model_info *info, ts_error *err) {
@@ -127,15 +201,12 @@ static int open_arms(decode *d, ts_model_info *info, ts_error *err) {
 
     for (size_t a = 0; a < d->n_arms && rc == 0; a++) {
         rc = open_arm(d, a, err);
-        if (rc == 0 && a == OFF) {
-            rc = ts_session_model_info(d->sessions[OFF], info, err);
+        if (rc == 0 && a == 0) {
+            rc = ts_session_model_info(d->sessions[0], info, err);
             d->n_layer = info->n_layer;
         }
     }
-    if (rc == 0)
-        rc = ts_session_tokenize(d->sessions[0], d->prompt, strlen(d->prompt), 0, &d->tokens,
-                                 &d->n_tokens, err);
-    return rc;
+    return rc == 0 ? make_tokens(d, info, err) : rc;
 }
 
 static int run_arm(size_t arm, void *user, double *tokens_per_s, ts_error *err) {
@@ -157,7 +228,6 @@ static int run_arm(size_t arm, void *user, double *tokens_per_s, ts_error *err) 
 static int bench_decode(decode *d, bool drawing) {
     ts_model_info info;
     ts_error err;
-    FILE *json = NULL;
     bench_plan plan = {.work = "decode",
                        .info = &info,
                        .common = &d->common,
@@ -166,24 +236,29 @@ static int bench_decode(decode *d, bool drawing) {
                        .run = run_arm,
                        .user = d,
                        .n_arms = d->n_arms};
-    int code = bench_json_open(d->json, &json);
+    int code = cli_check_json(d->json);
 
-    if (code != CLI_DONE)
+    if (code >= 0)
         return code;
     for (size_t a = 0; a < d->n_arms; a++)
-        plan.arms[a].name = arm_names[a];
+        plan.arms[a].name = arm_names[d->arms[a]];
     if (open_arms(d, &info, &err) != 0 || bench_run(&plan, &err) != 0) {
         code = cli_fail_error(&err);
-        bench_json_discard(d->json, json);
     } else {
         snprintf(plan.title, sizeof(plan.title),
                  "decode: %.60s, %zu prompt tokens, %d generated, %d rounds", info.description,
                  d->n_tokens, d->n_predict, d->repetitions);
         bench_print_table(&plan);
-        code = bench_json_finish(&plan, d->json, json);
+        code = bench_json_write(&plan, d->json);
     }
     bench_free(&plan);
     return code;
+}
+
+static void choose_arms(decode *d) {
+    for (int arm = OFF; arm < ARMS; arm++)
+        if (arm < ADD || (arm < DECLINED ? d->steering != NULL : d->each_pass))
+            d->arms[d->n_arms++] = (enum arm)arm;
 }
 
 int cmd_bench(int argc, char **argv) {
@@ -199,7 +274,7 @@ int cmd_bench(int argc, char **argv) {
     drawing = cli_wants_progress(d.progress);
     if (d.corpus)
         return bench_corpus(&d.common, d.corpus, d.repetitions, drawing, d.json);
-    d.n_arms = d.steering ? ARMS : ADD;
+    choose_arms(&d);
     code = bench_decode(&d, drawing);
     for (size_t a = d.n_arms; a-- > 0;) /* the one that holds the model goes last */
         ts_session_close(d.sessions[a]);

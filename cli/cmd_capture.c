@@ -37,7 +37,7 @@ static int parse(capture *c, int argc, char **argv) {
         OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &c->chat_template,
                "use this template of llama.cpp's instead of the model's"),
         OPTION(NULL, "special", NULL, CLI_FLAG, &c->special,
-               "text such as <|im_start|> in plain prompts is the control token"),
+               "text such as <|im_start|> in prompts and messages is the control token"),
     };
     const cli_option rows[] = {
         OPTION("o", "output", "FILE", CLI_TEXT, &c->output,
@@ -102,8 +102,8 @@ static void on_plan(const ts_progress *p, void *user) {
     char size[32];
 
     c->n_resumed = p->tokens_resumed;
-    cli_note("%" PRIu64 " prompts, %" PRIu64 " tokens; '%s' will take %s%s", p->prompts_total,
-             p->tokens_total, c->output, cli_bytes_text(p->bytes_total, size),
+    cli_note("%" PRIu64 " prompt%s, %" PRIu64 " token%s; '%s' will take %s%s", p->prompts_total,
+             cli_plural(p->prompts_total), p->tokens_total, cli_plural(p->tokens_total), c->output, cli_bytes_text(p->bytes_total, size),
              p->tokens_resumed ? "; resuming" : "");
 }
 
@@ -114,13 +114,16 @@ static void on_progress(const ts_progress *p, void *user) {
 static void report(const capture *c, const ts_capture_result *r) {
     double rate = r->seconds > 0 ? (double)(r->n_tokens - c->n_resumed) / r->seconds : 0;
 
-    cli_note("%" PRIu64 " rows of %" PRIu64 " prompts, %" PRIu64
-             " tokens in %.1f s (%.0f tokens/s)",
-             r->n_rows, r->n_prompts, r->n_tokens, r->seconds, rate);
+    if (r->n_batches == 0) /* a capture that was complete: a warning said so */
+        return;
+    cli_note("%" PRIu64 " row%s of %" PRIu64 " prompt%s, %" PRIu64
+             " token%s in %.1f s (%.0f tokens/s)",
+             r->n_rows, cli_plural(r->n_rows), r->n_prompts, cli_plural(r->n_prompts), r->n_tokens,
+             cli_plural(r->n_tokens), r->seconds, rate);
     if (r->n_skipped_empty)
-        cli_note("%" PRIu64 " empty lines skipped", r->n_skipped_empty);
+        cli_note("%" PRIu64 " empty line%s skipped", r->n_skipped_empty, cli_plural(r->n_skipped_empty));
     if (r->n_nonfinite)
-        cli_note("warning: %" PRIu64 " values are not finite", r->n_nonfinite);
+        cli_note("warning: %" PRIu64 " value%s not finite", r->n_nonfinite, r->n_nonfinite == 1 ? " is" : "s are");
     cli_note("wrote '%s'", c->output);
 }
 

@@ -4,11 +4,9 @@
 #include "options.h"
 #include "progress.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MAX_LEVELS = 64 };
 
@@ -22,8 +20,6 @@ typedef struct census {
     uint64_t n_resumed;
     double percents[MAX_LEVELS], below[MAX_LEVELS];
     size_t n_percents, n_below;
-    FILE *json_file;
-    char json_part[4096];
 } census;
 
 static int parse(census *c, int argc, char **argv) {
@@ -40,7 +36,7 @@ static int parse(census *c, int argc, char **argv) {
         OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &c->chat_template,
                "use this template of llama.cpp's instead of the model's"),
         OPTION(NULL, "special", NULL, CLI_FLAG, &c->special,
-               "text such as <|im_start|> in plain prompts is the control token"),
+               "text such as <|im_start|> in prompts and messages is the control token"),
         OPTION("n", "predict", "N", CLI_I32, &c->n_predict,
                "tokens to generate from each prompt (default: {})", .min = 1, .max = INT32_MAX,
                .given = &c->predict_given),
@@ -114,8 +110,6 @@ static int check_zeroing(census *c) {
     if (c->output || c->trace || c->resume || c->overwrite)
         return cli_usage("'%s' measures: it takes no '-o', '--trace', '--resume' or '--overwrite'",
                          c->zero ? "--zero" : "--zero-below");
-    if (c->special)
-        return cli_usage("'%s' reads a plain text: no '--special'", c->zero ? "--zero" : "--zero-below");
     int code = parse_levels("--zero", c->zero, 100, c->percents, &c->n_percents);
     return code < 0 ? parse_levels("--zero-below", c->zero_below, 1e30, c->below, &c->n_below) : code;
 }
@@ -161,7 +155,7 @@ static void on_plan(const ts_progress *p, void *user) {
     if (c->text)
         cli_note("a text of %" PRIu64 " tokens%s", p->tokens_total, resuming);
     else
-        cli_note("%" PRIu64 " prompts, at most %" PRIu64 " tokens%s", p->prompts_total, p->tokens_total, resuming);
+        cli_note("%" PRIu64 " prompt%s, at most %" PRIu64 " tokens%s", p->prompts_total, cli_plural(p->prompts_total), p->tokens_total, resuming);
     if (c->trace)
         cli_note("the trace will take at most %s", cli_bytes_text(p->bytes_total, size));
 }
@@ -230,31 +224,7 @@ static void print_table(const ts_zero_row *rows, size_t n) {
     }
 }
 
-/* Opened before anything is computed, under a name of its own until it is whole. */
-static int json_open(census *c) {
-    errno = ENAMETOOLONG;
-    if (snprintf(c->json_part, sizeof(c->json_part), "%s.part", c->json) >= (int)sizeof(c->json_part) ||
-        !(c->json_file = fopen(c->json_part, "w")))
-        return cli_fail("cannot write '%s': %s", c->json, strerror(errno));
-    return -1;
-}
-
-/* `code`: how the work ended; only a whole table takes its name. */
-static int json_close(census *c, int code) {
-    FILE *f = c->json_file;
-
-    if (!f)
-        return code;
-    bool bad = fflush(f) != 0 || ferror(f) || fsync(fileno(f)) != 0;
-    if (code == CLI_DONE && (bad || rename(c->json_part, c->json) != 0))
-        code = cli_fail("cannot write '%s': %s", c->json, strerror(errno));
-    fclose(f);
-    if (code != CLI_DONE)
-        unlink(c->json_part);
-    return code;
-}
-
-static void write_json(FILE *f, const ts_zero_row *rows, size_t n) {
+static void write_rows(FILE *f, const ts_zero_row *rows, size_t n) {
     fprintf(f, "[\n");
     for (size_t i = 0; i < n; i++)
         fprintf(f,
@@ -266,12 +236,22 @@ static void write_json(FILE *f, const ts_zero_row *rows, size_t n) {
     fprintf(f, "]\n");
 }
 
+static int write_json(const char *path, const ts_zero_row *rows, size_t n) {
+    cli_text text;
+
+    if (!cli_text_open(&text))
+        return cli_fail("out of memory");
+    write_rows(text.file, rows, n);
+    return cli_text_save(&text, path);
+}
+
 static int zero(census *c, ts_session *session) {
     ts_zero_options o = TS_OPTIONS_INIT(ts_zero_options);
     ts_zero_row rows[2 * MAX_LEVELS];
     ts_error err = {0};
 
     o.input_path = c->text;
+    o.special = c->special;
     o.percents = c->percents;
     o.n_percents = c->n_percents;
     o.below = c->below;
@@ -284,9 +264,7 @@ static int zero(census *c, ts_session *session) {
         return cli_fail_error(&err);
     cli_note("perplexity of the untouched model: %.4f over %" PRIu64 " tokens", rows[0].perplexity_base, rows[0].n_scored);
     print_table(rows, c->n_percents + c->n_below);
-    if (c->json_file)
-        write_json(c->json_file, rows, c->n_percents + c->n_below);
-    return CLI_DONE;
+    return c->json ? write_json(c->json, rows, c->n_percents + c->n_below) : CLI_DONE;
 }
 
 int cmd_census(int argc, char **argv) {
@@ -301,11 +279,11 @@ int cmd_census(int argc, char **argv) {
     if (code >= 0)
         return code;
     cli_session_options(&c.common, &opts);
-    code = c.json ? json_open(&c) : -1;
+    code = cli_check_json(c.json);
     if (code < 0 && ts_session_open(&opts, &session, &err) != 0)
         code = cli_fail_error(&err);
     if (code < 0)
         code = c.zero || c.zero_below ? zero(&c, session) : count(&c, session);
     ts_session_close(session);
-    return json_close(&c, code);
+    return code;
 }

@@ -74,7 +74,7 @@ static int parse(extract *x, int argc, char **argv) {
         OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &x->chat_template,
                "use this template of llama.cpp's instead of the model's"),
         OPTION(NULL, "special", NULL, CLI_FLAG, &x->special,
-               "text such as <|im_start|> in plain prompts is the control token"),
+               "text such as <|im_start|> in prompts and messages is the control token"),
         OPTION(NULL, "positions", "WHICH", CLI_POSITIONS, &x->positions,
                "tokens of each prompt: 'last', a number (-1 = last), A:B, 'all' or 'mean' "
                "(default: last)",

@@ -32,8 +32,8 @@ int cmd_inspect(int argc, char **argv) {
     const cli_group groups[] = {CLI_GROUP("Options", table)};
     const cli_syntax syntax = {
         "inspect FILE... [options]",
-        "Says what a file is: a residual capture, its .meta, a control vector or a partial "
-        "state. Sizes and hashes are verified.",
+        "Says what a file is: a residual capture, a census, a routing census, a control vector, a "
+        "model, a folder of logits, their .meta or a partial state. Sizes and hashes are verified.",
         groups, 1, true};
     int n_files, code = cli_parse(&syntax, argc, argv, &n_files);
     bool failed = false;

@@ -2,6 +2,7 @@
 #include "cli.h"
 #include "options.h"
 #include "progress.h"
+#include "steering.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -13,8 +14,10 @@ typedef struct logits {
     const char *input, *output;
     int dtype;
     uint32_t window, stride;
-    bool window_given, stride_given, overwrite, progress;
+    bool special, window_given, stride_given, overwrite, progress;
     cli_progress bar;
+    cli_steering steering;
+    ts_session *session;
 } logits;
 
 static const char *const dtypes[] = {"f16", "f32", NULL};
@@ -24,6 +27,8 @@ static int parse(logits *c, int argc, char **argv) {
     const cli_option text[] = {
         OPTION("f", "file", "FILE", CLI_TEXT, &c->input,
                "the text, read as it is; nothing is sampled"),
+        OPTION(NULL, "special", NULL, CLI_FLAG, &c->special,
+               "text such as <|im_start|> is the control token"),
         OPTION(NULL, "window", "N", CLI_U32, &c->window,
                "tokens of one context (default: --ctx-size); a longer text runs in several",
                .min = 1, .max = INT32_MAX, .given = &c->window_given),
@@ -42,8 +47,9 @@ static int parse(logits *c, int argc, char **argv) {
         OPTION(NULL, "progress", NULL, CLI_FLAG, &c->progress,
                "draw progress also when stderr is no terminal"),
     };
+    cli_option steering[CLI_STEERING_OPTIONS];
     const cli_group groups[] = {CLI_GROUP("Text", text), CLI_GROUP("Result", result),
-                                CLI_GROUP("Model", common.model),
+                                CLI_GROUP("Steering", steering), CLI_GROUP("Model", common.model),
                                 CLI_GROUP("Messages", common.output)};
     const cli_syntax syntax = {
         "logits -m FILE -f TEXT -o FOLDER [options]",
@@ -53,10 +59,21 @@ static int parse(logits *c, int argc, char **argv) {
     int n_operands;
 
     cli_common_options(&c->common, &common);
+    cli_steering_options(&c->steering, steering);
     return cli_parse(&syntax, argc, argv, &n_operands);
 }
 
-/* A file of the folder may be one of those read. */
+/* The text takes the place of a prompt: no token of it was decoded. */
+static int check_steering(const logits *c) {
+    int code = cli_steering_check(&c->steering, c->common.model);
+
+    for (int i = 0; code < 0 && i < c->steering.n; i++)
+        if (c->steering.entries[i].from == TS_STEERING_DECODE)
+            return cli_usage("'--steering-from decode' edits nothing here: the text is all prompt");
+    return code < 0 ? cli_keep_input(c->steering.trace, "text", c->input) : code;
+}
+
+/* A file of the folder may be one of those read, or the trace. */
 static int keep_inputs(const logits *c) {
     static const char *const names[] = {"meta.json", "logits.f16", "logits.f32"};
     char path[4096];
@@ -68,6 +85,10 @@ static int keep_inputs(const logits *c) {
         code = cli_keep_input(path, "model", c->common.model);
         if (code < 0)
             code = cli_keep_input(path, "text", c->input);
+        for (int k = 0; code < 0 && k < c->steering.n; k++)
+            code = cli_keep_input(path, "control vector", c->steering.entries[k].path);
+        if (code < 0)
+            code = cli_keep_apart("the logits", path, "the steering trace", c->steering.trace, true);
     }
     return code;
 }
@@ -87,7 +108,8 @@ static int check(logits *c) {
         return cli_usage("--stride: expected 1 to %" PRIu32 " (the window), got %" PRIu32,
                          c->window, c->stride);
     c->bar.drawing = cli_wants_progress(c->progress);
-    return keep_inputs(c);
+    code = check_steering(c);
+    return code < 0 ? keep_inputs(c) : code;
 }
 
 static void on_plan(const ts_progress *p, void *user) {
@@ -96,13 +118,14 @@ static void on_plan(const ts_progress *p, void *user) {
 
     cli_note("%" PRIu64 " tokens to compute; '%s' will take %s", p->tokens_total, c->output,
              cli_bytes_text(p->bytes_total, size));
+    cli_steering_note(c->session);
 }
 
 static void on_progress(const ts_progress *p, void *user) {
     cli_progress_draw(&((logits *)user)->bar, p);
 }
 
-static int write_dump(logits *c, ts_session *session) {
+static int write_dump(logits *c) {
     ts_logits_options o = TS_OPTIONS_INIT(ts_logits_options);
     ts_logits_result r = {0};
     ts_error err = {0};
@@ -112,12 +135,15 @@ static int write_dump(logits *c, ts_session *session) {
     o.f32 = c->dtype == F32;
     o.window = c->window;
     o.stride = c->stride;
+    o.special = c->special;
     o.overwrite = c->overwrite;
     o.on_plan = on_plan;
     o.on_progress = on_progress;
     o.user = c;
-    int rc = ts_logits_run(session, &o, &r, &err);
+    int rc = ts_logits_run(c->session, &o, &r, &err);
     cli_progress_end(&c->bar);
+    if (rc == 0)
+        rc = ts_session_finish(c->session, &err); /* the trace */
     if (rc != 0)
         return cli_fail_error(&err);
     cli_note("%" PRId64 " rows of %" PRId64 " tokens in %" PRIu32
@@ -131,7 +157,6 @@ static int write_dump(logits *c, ts_session *session) {
 int cmd_logits(int argc, char **argv) {
     logits c = {.dtype = F16};
     ts_session_options opts;
-    ts_session *session = NULL;
     ts_error err;
     int code = parse(&c, argc, argv);
 
@@ -140,8 +165,10 @@ int cmd_logits(int argc, char **argv) {
     if (code >= 0)
         return code;
     cli_session_options(&c.common, &opts);
-    code = ts_session_open(&opts, &session, &err) == 0 ? write_dump(&c, session)
-                                                       : cli_fail_error(&err);
-    ts_session_close(session);
+    code = ts_session_open(&opts, &c.session, &err) == 0 ? cli_steering_attach(&c.steering, c.session)
+                                                         : cli_fail_error(&err);
+    if (code < 0)
+        code = write_dump(&c);
+    ts_session_close(c.session);
     return code;
 }

@@ -15,11 +15,12 @@
 #define DEFAULT_TOP_P 0.95f
 #define RESID_VARIABLE "TURBOSPARK_RESID_CAPTURE"
 #define FFN_VARIABLE "TURBOSPARK_FFN_HIST"
+#define ROUTER_VARIABLE "TURBOSPARK_ROUTER_HIST"
 
 typedef struct run {
     cli_common common;
-    const char *prompt, *file, *messages_file, *chat_template, *resid_path, *ffn_path;
-    bool chat, ignore_eos, special, logits_hash, top_k_given, top_p_given;
+    const char *prompt, *file, *messages_file, *chat_template, *resid_path, *ffn_path, *router_path;
+    bool chat, ignore_eos, special, logits_hash, top_k_given, top_p_given, router_trace;
     int32_t n_predict, top_k;
     float temperature, top_p;
     cli_steering steering;
@@ -48,7 +49,7 @@ static int parse(run *r, int argc, char **argv) {
         OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &r->chat_template,
                "use this template of llama.cpp's instead of the model's"),
         OPTION(NULL, "special", NULL, CLI_FLAG, &r->special,
-               "text such as <|im_start|> in the prompt is the control token"),
+               "text such as <|im_start|> in prompt or messages is the control token"),
     };
     const cli_option generation[] = {
         OPTION("n", "predict", "N", CLI_I32, &r->n_predict, "tokens to generate (default: {})",
@@ -71,6 +72,11 @@ static int parse(run *r, int argc, char **argv) {
         OPTION(NULL, "ffn-hist", "FILE.json", CLI_TEXT, &r->ffn_path,
                "count the FFN activations of the last prompt token and each generated one; also "
                "by " FFN_VARIABLE),
+        OPTION(NULL, "router-hist", "FILE.json", CLI_TEXT, &r->router_path,
+               "count the experts that each block's router chose, in every pass; also "
+               "by " ROUTER_VARIABLE),
+        OPTION(NULL, "router-trace", NULL, CLI_FLAG, &r->router_trace,
+               "with --router-hist: also the ids in pass order; also by TURBOSPARK_ROUTER_TRACE=1"),
         OPTION(NULL, "logits-hash", NULL, CLI_FLAG, &r->logits_hash,
                "print 'logits fnv1a64 HASH over N passes' on stderr: FNV-1a, 64 bits, over the "
                "bytes of all logits"),
@@ -107,16 +113,25 @@ static int check_path(const run *r, const char *path) {
 static int check_output(const run *r) {
     const char *resid = r->resid_path ? r->resid_path : getenv(RESID_VARIABLE);
     const char *ffn = r->ffn_path ? r->ffn_path : getenv(FFN_VARIABLE), *trace = r->steering.trace;
+    const char *router = r->router_path ? r->router_path : getenv(ROUTER_VARIABLE);
     int code = check_path(r, resid);
 
     if (code < 0)
         code = check_path(r, ffn);
+    if (code < 0)
+        code = check_path(r, router);
     if (code < 0 && trace)
         code = cli_keep_input(trace, "input", r->file ? r->file : r->messages_file);
     if (code < 0)
         code = cli_keep_apart("the residual capture", resid, "the FFN census", ffn, false);
     if (code < 0)
         code = cli_keep_apart("the residual capture", resid, "the steering trace", trace, true);
+    if (code < 0)
+        code = cli_keep_apart("the routing census", router, "the residual capture", resid, false);
+    if (code < 0)
+        code = cli_keep_apart("the routing census", router, "the FFN census", ffn, false);
+    if (code < 0)
+        code = cli_keep_apart("the routing census", router, "the steering trace", trace, true);
     return code < 0 ? cli_keep_apart("the FFN census", ffn, "the steering trace", trace, true) : code;
 }
 
@@ -133,6 +148,8 @@ static int check(const run *r) {
         return cli_usage("'--chat-template' needs '--chat' or '--messages-file'");
     if ((r->top_k_given || r->top_p_given) && r->temperature <= 0)
         return cli_usage("'%s' needs '--temp' above 0", r->top_k_given ? "--top-k" : "--top-p");
+    if (r->router_trace && !r->router_path)
+        return cli_usage("'--router-trace' needs '--router-hist'");
     code = cli_steering_check(&r->steering, r->common.model);
     return code < 0 ? check_output(r) : code;
 }
@@ -167,29 +184,20 @@ static int read_prompt(run *r, ts_error *err) {
 
 static int tokenize_prompt(run *r, ts_error *err) {
     const ts_chat_message single = {"user", r->prompt};
-    bool chat = r->chat || r->messages_file;
-    char *rendered = NULL;
-    int rc = 0;
+    unsigned flags = r->special ? TS_TOKENIZE_SPECIAL : 0;
 
-    if (chat) {
-        rc =
-            ts_session_chat(r->session, r->messages_file ? r->messages : &single,
-                            r->messages_file ? r->n_messages : 1, r->chat_template, &rendered, err);
-        if (rc != 0)
-            return rc;
-        r->prompt = rendered;
-        r->length = strlen(rendered);
-    }
-    rc = ts_session_tokenize(r->session, r->prompt, r->length,
-                             chat || r->special ? TS_TOKENIZE_SPECIAL : 0, &r->tokens, &r->n_tokens,
-                             err);
-    ts_free(rendered);
-    return rc;
+    if (r->chat || r->messages_file)
+        return ts_session_chat_tokenize(r->session, r->messages_file ? r->messages : &single,
+                                        r->messages_file ? r->n_messages : 1, r->chat_template,
+                                        flags, &r->tokens, &r->n_tokens, err);
+    return ts_session_tokenize(r->session, r->prompt, r->length, flags, &r->tokens, &r->n_tokens,
+                               err);
 }
 
 static int attach(run *r, ts_error *err) {
     ts_resid_options resid = TS_OPTIONS_INIT(ts_resid_options);
     ts_ffn_hist_options ffn = TS_OPTIONS_INIT(ts_ffn_hist_options);
+    ts_router_hist_options router = TS_OPTIONS_INIT(ts_router_hist_options);
     int rc = 0;
 
     if (r->resid_path) {
@@ -201,6 +209,12 @@ static int attach(run *r, ts_error *err) {
         ffn.path = r->ffn_path;
         unsetenv(FFN_VARIABLE);
         rc = ts_session_attach_ffn(r->session, &ffn, err);
+    }
+    if (rc == 0 && r->router_path) {
+        router.path = r->router_path;
+        router.trace = r->router_trace;
+        unsetenv(ROUTER_VARIABLE);
+        rc = ts_session_attach_router(r->session, &router, err);
     }
     return rc != 0 ? rc : ts_session_attach_env(r->session, err);
 }

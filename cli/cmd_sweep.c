@@ -50,7 +50,7 @@ static int parse(sweep *c, int argc, char **argv) {
                .given = &c->column_given),
         OPTION(NULL, "chat", NULL, CLI_FLAG, &c->chat, "wrap each plain prompt as one user message in the model's chat template"),
         OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &c->chat_template, "use this template of llama.cpp's instead of the model's"),
-        OPTION(NULL, "special", NULL, CLI_FLAG, &c->special, "text such as <|im_start|> in plain prompts is the control token"),
+        OPTION(NULL, "special", NULL, CLI_FLAG, &c->special, "text such as <|im_start|> in prompts and messages is the control token"),
         OPTION("n", "predict", "N", CLI_I32, &c->n_predict, "tokens to generate from each prompt (default: {})", .min = 1, .max = INT32_MAX),
         OPTION(NULL, "ignore-eos", NULL, CLI_FLAG, &c->ignore_eos, "go on after an end-of-generation token"),
         OPTION(NULL, "parallel", "N", CLI_I32, &c->parallel, "sequences of one batch (default: {})", .min = 1, .max = 256),

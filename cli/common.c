@@ -54,12 +54,13 @@ void cli_common_options(cli_common *c, cli_common_table *table) {
 
 int cli_common_check(const cli_common *c) {
     cli_verbosity(c->quiet, c->verbose);
-    return c->model ? -1 : cli_usage("a model is needed: '-m FILE'");
+    return c->model || c->synthetic ? -1 : cli_usage("a model is needed: '-m FILE'");
 }
 
 void cli_session_options(const cli_common *c, ts_session_options *out) {
     *out = TS_OPTIONS_INIT(ts_session_options);
     out->model_path = c->model;
+    out->synthetic = c->synthetic;
     out->n_gpu_layers = c->n_gpu_layers;
     out->device = c->device;
     out->n_threads = c->n_threads;

@@ -17,6 +17,7 @@ static const command commands[] = {
     {"analyze", cmd_analyze, "is the FFN sparse: tables and a verdict from census files"},
     {"merge", cmd_merge, "add up census files"},
     {"census", cmd_census, "FFN activations of a corpus: is there sparsity to exploit?"},
+    {"router", cmd_router, "which experts a mixture of experts chooses over a corpus"},
     {"logits", cmd_logits, "logits of a text, one row a token, into a folder"},
     {"kld", cmd_kld, "compare two dumps of logits: KL divergence, perplexity"},
     {"extract", cmd_extract, "a direction a block, from two sets of captures or prompts"},

@@ -81,6 +81,7 @@ typedef struct cli_common {
     uint32_t n_ctx, n_batch, n_ubatch, seed;
     int flash_attn, tap;
     bool quiet, verbose;
+    const ts_synthetic *synthetic; /* in place of a model file; set by the command that offers it */
 } cli_common;
 
 enum { CLI_COMMON_MODEL = 12, CLI_COMMON_OUTPUT = 2 };

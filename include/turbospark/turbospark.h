@@ -120,6 +120,18 @@ typedef struct ts_positions {
     int32_t first, last; /* for TS_POSITIONS_RANGE */
 } ts_positions;
 
+/* Shape of a random llama model for measuring: blocks, width, FFN width, heads and key-value heads. */
+typedef struct ts_synthetic {
+    int32_t n_layer, n_embd, n_ff, n_head, n_head_kv;
+    int32_t n_expert, n_expert_used; /* 0 = dense */
+    int32_t n_vocab;                 /* 0 = 32000 */
+    uint64_t seed;                   /* of the weights */
+    bool f32;                        /* else Q8_0 where rows are a multiple of 32 */
+} ts_synthetic;
+
+/* "135M", "3B", "8B" or "L,E,FF,H,HKV[,EXPERTS,USED]". */
+TS_API int ts_parse_synthetic(const char *name, const char *text, ts_synthetic *out, ts_error *err);
+
 /* "last", "all", "mean", "7", "-2", "A:B". */
 TS_API int ts_parse_positions(const char *name, const char *text, ts_positions *out, ts_error *err);
 
@@ -131,7 +143,11 @@ enum ts_flash { TS_FLASH_AUTO = 0, TS_FLASH_ON = 1, TS_FLASH_OFF = 2 };
 
 /* How a wanted activation is taken. Redirect points the node at memory of ours (no copy, no range split)
  * wherever the node allows it and trust was earned; ask has the scheduler stop at each node. */
-enum ts_tap_method { TS_TAP_REDIRECT = 0, TS_TAP_ASK = 1 };
+enum ts_tap_method {
+    TS_TAP_REDIRECT = 0,
+    TS_TAP_ASK = 1,
+    TS_TAP_DECLINE = 2, /* nothing is taken: a callback that declines every node, attached or not, for measuring its cost */
+};
 
 #define TS_GPU_LAYERS_NONE (-1) /* n_gpu_layers: 0 is llama.cpp's default (all that fit the devices) */
 
@@ -151,6 +167,7 @@ typedef struct ts_session_options {
     const char *type_k, *type_v;  /* KV cache types: "f32", "f16" (default), "bf16", "q8_0", ... */
     enum ts_tap_method tap;
     volatile const int *stop;     /* nullable; when *stop becomes non-zero, work ends at the next token or batch */
+    const ts_synthetic *synthetic; /* instead of model_path: a random model of that shape, made in memory at open */
 } ts_session_options;
 
 /* Loads the model. The context (KV cache, callback) is made by ts_session_start or the first use, so that
@@ -188,8 +205,9 @@ enum ts_site_kind {
     TS_SITE_FFN,       /* what ffn_down reads: act(gate) * up, [n_ff] */
     TS_SITE_EXPERTS,   /* what ffn_down_exps reads, [n_ff_exp][n_used] */
     TS_SITE_FFN_SHEXP, /* what ffn_down_shexp reads, [n_ff_shexp] */
-    TS_SITE_ROUTER,    /* expert ids in rank order, i32 */
+    TS_SITE_ROUTER,    /* ids of the chosen experts, i32; may go on with the others in rank order */
     TS_SITE_HEAD,      /* input of the head (after output_norm), [n_embd] */
+    TS_SITE_ROUTER_WEIGHTS, /* what is multiplied into the chosen experts' outputs, [n_used] */
     TS_SITE_KIND_COUNT
 };
 
@@ -237,6 +255,12 @@ typedef struct ts_chat_message {
  * Tokenize the result with TS_TOKENIZE_SPECIAL; a BOS the template wrote is not doubled (warned once). */
 TS_API int ts_session_chat(const ts_session *s, const ts_chat_message *messages, size_t n, const char *template_name,
                            char **text, ts_error *err);
+
+/* A chat as token ids: what the template writes as control tokens, what roles and contents say as text, also where it
+ * spells a control token, unless `flags` has TS_TOKENIZE_SPECIAL. The errors of ts_session_chat and of
+ * ts_session_tokenize. */
+TS_API int ts_session_chat_tokenize(const ts_session *s, const ts_chat_message *messages, size_t n, const char *template_name,
+                                    unsigned flags, int32_t **tokens, size_t *n_tokens, ts_error *err);
 
 /* A JSON array of {"role": ..., "content": ...} objects from a file; `*messages` and its strings are one
  * allocation, freed by one ts_free(). TS_ERR_FORMAT with line and column, TS_ERR_IO. */
@@ -291,6 +315,7 @@ TS_API int ts_session_finish(ts_session *s, ts_error *err);
 typedef struct ts_resid_options {
     size_t size;
     const char *path; /* PATH.json; its data goes to PATH.f32 and provenance to PATH.meta; NULL = measure only */
+    bool every_pass;  /* read the rows of every headful pass, for measuring what that costs; kept is the first as ever */
 } ts_resid_options;
 
 /* One snapshot a generation: every block's output at the last prompt token (the first headful pass).
@@ -435,6 +460,47 @@ typedef struct ts_census_result {
  * tokens is TS_ERR_ARG. */
 TS_API int ts_census_run(ts_session *s, const ts_census_options *opts, ts_census_result *out, ts_error *err);
 
+/* ---------------------------------------------------------------- instrument: routing census of mixtures of experts */
+
+typedef struct ts_router_hist_options {
+    size_t size;
+    const char *path; /* PATH.json, with PATH.meta; NULL = measure only */
+    bool trace;       /* also the ids of every row, in pass order */
+} ts_router_hist_options;
+
+/* Counts the experts that every block's router chose, in every pass of every generation, prompt tokens (prefill) and headful
+ * passes (decode) apart. Before ts_session_start. TS_ERR_UNSUPPORTED at start for a model without experts. Also by environment:
+ * TURBOSPARK_ROUTER_HIST=/path.json, with TURBOSPARK_ROUTER_TRACE=1 for the trace (ts_session_attach_env). */
+TS_API int ts_session_attach_router(ts_session *s, const ts_router_hist_options *opts, ts_error *err);
+
+typedef struct ts_router_options {
+    size_t size;
+    const char *input_path;    /* prompt list as for capture */
+    const char *output_path;   /* PATH.json; NULL = measure only */
+    const char *csv_path;      /* nullable: also the trace as "layer,expert" lines */
+    const char *column, *chat_template;
+    bool chat, special;
+    int32_t n_predict;         /* tokens generated per prompt; 0 = prompts only */
+    int32_t parallel;          /* sequences decoded in one batch; 0 = 1 (the passes of `run`), at most 256 */
+    bool ignore_eos;
+    bool trace;                /* ids in pass order; implied by csv_path. Held in memory: 4 bytes a slot */
+    bool resume, overwrite;
+    ts_progress_fn on_plan, on_progress;
+    void *user;
+} ts_router_options;
+
+typedef struct ts_router_result {
+    uint64_t n_prompts, n_tokens, n_skipped_empty; /* tokens: run through the model */
+    uint64_t n_rows, n_slots;     /* over all blocks */
+    uint64_t n_duplicates;        /* slots that repeat an expert of their row */
+    int32_t n_blocks, n_experts, top_k; /* blocks with experts; the largest of any block */
+    double seconds;
+    bool partial;
+} ts_router_result;
+
+/* Routing census of a corpus in one open session (not started yet). Errors as ts_census_run. */
+TS_API int ts_router_run(ts_session *s, const ts_router_options *opts, ts_router_result *out, ts_error *err);
+
 typedef struct ts_zero_options {
     size_t size;
     const char *input_path;   /* a text, teacher-forced in windows of n_ubatch tokens */
@@ -444,6 +510,7 @@ typedef struct ts_zero_options {
     size_t n_below;
     ts_progress_fn on_progress;
     void *user;
+    bool special;             /* text that spells a control token is that token */
 } ts_zero_options;
 
 /* One level's effect on the text, against the untouched model. */
@@ -570,6 +637,7 @@ typedef struct ts_logits_options {
     ts_progress_fn on_plan;  /* once, before computing: totals and predicted bytes */
     ts_progress_fn on_progress; /* after each batch; tokens count those of every window */
     void *user;
+    bool special;            /* text that spells a control token is that token */
 } ts_logits_options;
 
 typedef struct ts_logits_result {
@@ -723,6 +791,13 @@ TS_API const char *ts_steering_mode_name(enum ts_steering_mode mode); /* "ablate
  * .gguf, partial states. `*text` is a report of several lines, or a JSON object with as_json. Verifies sizes
  * and hashes. TS_ERR_FORMAT names what is wrong. */
 TS_API int ts_inspect(const char *path, bool as_json, char **text, ts_error *err);
+
+/* For a program's own JSON beside our results. Can one be written at `path`? Creates nothing that stays. TS_ERR_IO with
+ * path and reason: a folder, a special file, a folder one cannot write into; TS_ERR_ARG: something that is no JSON
+ * stands there already. */
+TS_API int ts_output_check(const char *path, ts_error *err);
+/* Writes it whole or not at all, over an earlier one. The same errors, and TS_ERR_IO where writing fails. */
+TS_API int ts_output_write(const char *path, const void *bytes, size_t length, ts_error *err);
 
 /* Residual captures as rows, whatever their file (pair or safetensors): for readers in other programs. */
 typedef struct ts_capture_file ts_capture_file;

@@ -21,28 +21,12 @@ struct ts_file {
     char *temporary; /* in the folder of target */
 };
 
-/* Creates a temporary that nobody else has: O_EXCL decides between threads, processes and
- * containers alike. A long base name is cut so that the suffix fits. */
-static int create_temporary(ts_file *f, ts_error *err) {
-    enum { MAX_BASE = 200, SUFFIX = 48, TRIES = 10000 };
-    size_t folder = (size_t)(ts_path_base(f->target) - f->target), keep = strlen(f->target);
-    int fd = -1;
+static int create_temporary(ts_file *f, const char *path, ts_error *err) {
+    int fd, rc = ts_target_temporary(path, f->target, &f->temporary, &fd, err);
 
-    if (keep > folder + MAX_BASE)
-        keep = folder + MAX_BASE;
-    f->temporary = ts_malloc(keep + SUFFIX);
-    if (!f->temporary)
-        return ts_fail_nomem(err, "a path", keep + SUFFIX);
-    for (int i = 0; fd < 0 && i < TRIES; i++) {
-        snprintf(f->temporary, keep + SUFFIX, "%.*s.tmp-%ld-%d", (int)keep, f->target,
-                 (long)getpid(), i);
-        fd = ts_sys_open(f->temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
-        if (fd < 0 && errno != EEXIST)
-            break;
-    }
-    if (fd < 0)
-        return ts_fail_errno(err, TS_ERR_IO, "cannot create '%s'", f->temporary);
-    if (ts_writer_start(&f->writer, fd, f->target, 0, err)) {
+    if (rc)
+        return rc;
+    if (ts_writer_start(&f->writer, fd, path, 0, err)) {
         close(fd);
         unlink(f->temporary);
         return TS_ERR_NOMEM;
@@ -73,7 +57,7 @@ int ts_file_create(const char *path, ts_file **out, ts_error *err) {
         return ts_fail_nomem(err, "a file", sizeof *f);
     rc = ts_target_resolve(path, &f->target, err);
     if (!rc)
-        rc = create_temporary(f, err);
+        rc = create_temporary(f, path, err);
     if (rc) {
         free_names(f);
         return rc;
@@ -90,9 +74,9 @@ int ts_file_write(ts_file *f, const void *bytes, size_t n, ts_error *err) {
 int ts_file_commit(ts_file *f, ts_error *err) {
     int rc = ts_writer_sync(&f->writer, err);
 
-    ts_writer_end(&f->writer);
     if (!rc && ts_sys_rename(f->temporary, f->target))
-        rc = ts_fail_errno(err, TS_ERR_IO, "cannot rename '%s' to '%s'", f->temporary, f->target);
+        rc = ts_fail_errno(err, TS_ERR_IO, "cannot write '%s'", f->writer.path);
+    ts_writer_end(&f->writer);
     if (rc)
         unlink(f->temporary);
     else

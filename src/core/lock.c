@@ -35,7 +35,7 @@ static int lock_file(ts_lock *l, const char *path, ts_error *err) {
 
         l->fd = ts_sys_open(l->name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
         if (l->fd < 0)
-            return ts_fail_errno(err, TS_ERR_IO, "cannot create '%s'", l->name);
+            return ts_fail_errno(err, TS_ERR_IO, "cannot write '%s'", path);
         do
             busy = flock(l->fd, LOCK_EX | LOCK_NB);
         while (busy && errno == EINTR);
@@ -45,7 +45,7 @@ static int lock_file(ts_lock *l, const char *path, ts_error *err) {
         if (busy && errno == EWOULDBLOCK)
             return ts_fail(err, TS_ERR_STATE, "cannot write '%s': another run is writing it", path);
         if (busy)
-            return ts_fail_errno(err, TS_ERR_IO, "cannot lock '%s'", l->name);
+            return ts_fail_errno(err, TS_ERR_IO, "cannot lock '%s'", path);
     }
 }
 

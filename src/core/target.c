@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -106,10 +107,43 @@ int ts_target_resolve(const char *path, char **out, ts_error *err) {
     return *out ? TS_OK : ts_fail_nomem(err, "a path", strlen(target) + 1);
 }
 
-int ts_file_check_target(const char *path, ts_error *err) {
-    char *target;
-    int rc = ts_target_resolve(path, &target, err);
+/* O_EXCL decides between threads, processes and containers alike. A long base name is cut so that the suffix fits. */
+int ts_target_temporary(const char *path, const char *target, char **name, int *fd, ts_error *err) {
+    enum { MAX_BASE = 200, SUFFIX = 48, TRIES = 10000 };
+    size_t folder = (size_t)(ts_path_base(target) - target), keep = strlen(target);
 
+    if (keep > folder + MAX_BASE)
+        keep = folder + MAX_BASE;
+    *fd = -1;
+    *name = ts_malloc(keep + SUFFIX);
+    if (!*name)
+        return ts_fail_nomem(err, "a path", keep + SUFFIX);
+    for (int i = 0; *fd < 0 && i < TRIES; i++) {
+        snprintf(*name, keep + SUFFIX, "%.*s.tmp-%ld-%d", (int)keep, target, (long)getpid(), i);
+        *fd = ts_sys_open(*name, O_WRONLY | O_CREAT | O_EXCL, 0666);
+        if (*fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (*fd >= 0)
+        return TS_OK;
+    ts_fail_errno(err, TS_ERR_IO, "cannot write '%s'", path);
+    ts_free(*name);
+    *name = NULL;
+    return TS_ERR_IO;
+}
+
+/* Permissions do not tell all: /proc, quotas, security modules. So a temporary is made and removed. */
+int ts_file_check_target(const char *path, ts_error *err) {
+    char *target, *name = NULL;
+    int fd, rc = ts_target_resolve(path, &target, err);
+
+    if (!rc)
+        rc = ts_target_temporary(path, target, &name, &fd, err);
+    if (!rc) {
+        close(fd);
+        unlink(name);
+    }
+    ts_free(name);
     ts_free(target);
     return rc;
 }

@@ -12,6 +12,9 @@
 int ts_target_resolve(const char *path, char **out, ts_error *err);
 /* Makes a new name in the folder of `path` durable. File systems that cannot do so are let pass. */
 int ts_target_sync_folder(const char *path, ts_error *err);
+/* Creates `<target>.tmp-<pid>-<n>` (n: the first that is free), which nobody else has. Messages name `path`, what
+ * the user asked for. The caller closes *fd, and frees *name. */
+int ts_target_temporary(const char *path, const char *target, char **name, int *fd, ts_error *err);
 const char *ts_file_kind(const struct stat *st); /* "a folder", "a FIFO", ... */
 
 #endif

@@ -48,6 +48,8 @@ int ts_arenas_allocate(ts_arenas *a, ts_error *err) {
                            (double)arena->bytes / 1048576.0, ggml_backend_buft_name(arena->buft));
         ggml_backend_buffer_set_usage(arena->buffer, GGML_BACKEND_BUFFER_USAGE_COMPUTE);
         arena->host = ggml_backend_buft_is_host(arena->buft);
+        ggml_backend_dev_t dev = ggml_backend_buft_get_device(arena->buft);
+        if (!arena->host && dev) arena->backend = ggml_backend_dev_init(dev, NULL);
     }
     return TS_OK;
 }
@@ -70,7 +72,9 @@ void ts_arenas_poison(ts_arenas *a) {
 }
 
 void ts_arenas_free(ts_arenas *a) {
-    for (size_t i = 0; i < a->n; i++)
+    for (size_t i = 0; i < a->n; i++) {
+        if (a->list[i].backend) ggml_backend_free(a->list[i].backend);
         if (a->list[i].buffer) ggml_backend_buffer_free(a->list[i].buffer);
+    }
     memset(a, 0, sizeof(*a));
 }

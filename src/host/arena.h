@@ -11,8 +11,9 @@
 typedef struct ts_arena {
     ggml_backend_buffer_type_t buft;
     ggml_backend_buffer_t buffer;
-    size_t bytes, used;
+    size_t bytes;
     bool host;
+    ggml_backend_t backend; /* ours, on the arena's device: copies and edits; NULL on the host or without one */
 } ts_arena;
 
 typedef struct ts_arenas {

@@ -8,6 +8,7 @@
 
 #include "core/mem.h"
 #include "host/gguf_check.h"
+#include "host/synthetic.h"
 
 static void read_meta(const struct llama_model *m, const char *key, char *out, size_t size) {
     if (llama_model_meta_val_str(m, key, out, size) < 0) out[0] = '\0';
@@ -29,9 +30,17 @@ static int refuse_unfit(const ts_model *m, ts_error *err) {
     return TS_OK;
 }
 
-static int load_file(ts_model *m, const ts_session_options *opts, ts_error *err) {
+static int load_path(ts_model *m, const char *path, struct llama_model_params params, ts_error *err) {
+    ts_engine_error_reset();
+    m->llama = llama_model_load_from_file(path, params);
+    if (m->llama) return TS_OK;
+    return ts_fail(err, TS_ERR_MODEL, "llama.cpp cannot load model '%s': %s", path,
+                   *ts_engine_error() ? ts_engine_error() : "no reason given");
+}
+
+static int load(ts_model *m, const ts_session_options *opts, ts_error *err) {
     ggml_backend_dev_t *devices = NULL;
-    int rc = ts_gguf_check(opts->model_path, &m->shards, &m->n_shards, err);
+    int rc = opts->model_path ? ts_gguf_check(opts->model_path, &m->shards, &m->n_shards, err) : TS_OK;
     if (rc == TS_OK) rc = ts_engine_devices(opts->device, &devices, err);
     if (rc != TS_OK) return rc;
     struct llama_model_params params = llama_model_default_params();
@@ -39,13 +48,10 @@ static int load_file(ts_model *m, const ts_session_options *opts, ts_error *err)
     if (opts->n_gpu_layers > 0) params.n_gpu_layers = opts->n_gpu_layers;
     params.devices = devices;
     m->n_gpu_layers = params.n_gpu_layers;
-    ts_engine_error_reset();
-    m->llama = llama_model_load_from_file(opts->model_path, params);
     m->owned = true;
+    rc = opts->synthetic ? ts_synthetic_load(opts->synthetic, params, &m->llama, err) : load_path(m, opts->model_path, params, err);
     free(devices);
-    if (m->llama) return TS_OK;
-    return ts_fail(err, TS_ERR_MODEL, "llama.cpp cannot load model '%s': %s", opts->model_path,
-                   *ts_engine_error() ? ts_engine_error() : "no reason given");
+    return rc;
 }
 
 int ts_model_load(const ts_session_options *opts, ts_model **out, ts_error *err) {
@@ -58,7 +64,7 @@ int ts_model_load(const ts_session_options *opts, ts_model **out, ts_error *err)
     if (opts->model)
         m->llama = opts->model;
     else
-        rc = load_file(m, opts, err);
+        rc = load(m, opts, err);
     if (rc == TS_OK) {
         m->vocab = llama_model_get_vocab(m->llama);
         read_meta(m->llama, "general.architecture", m->architecture, sizeof(m->architecture));
@@ -82,6 +88,8 @@ void ts_model_release(ts_model *m) {
     if (m->owned) llama_model_free(m->llama);
     for (size_t i = 0; m->shards && i < m->n_shards; i++) free(m->shards[i]);
     free(m->shards);
+    free(m->specials);
+    free(m->stamps);
     free(m);
 }
 

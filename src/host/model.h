@@ -14,6 +14,9 @@ typedef struct ts_model {
     size_t n_shards;
     int32_t n_gpu_layers;
     char architecture[64];
+    int32_t *specials; /* [n_specials] control tokens that have a text; NULL until a chat asks */
+    size_t n_specials;
+    struct ts_stamp *stamps; /* [n_shards] as they were when opened */
 } ts_model;
 
 int ts_model_load(const ts_session_options *opts, ts_model **out, ts_error *err);

@@ -78,11 +78,13 @@ static int keep_file(const ts_session *s, const char *path, ts_error *err) {
 
 int ts_session_keep_model(const ts_session *s, const char *path, const char *const *extensions, ts_error *err) {
     int rc = keep_file(s, path, err);
+    bool several = *extensions != NULL; /* then also names it takes while it runs */
     for (; rc == TS_OK && *extensions; extensions++) {
         char *beside = ts_path_with_extension(path, *extensions);
         rc = beside ? keep_file(s, beside, err) : ts_fail_nomem(err, "output path", strlen(path));
         free(beside);
     }
+    for (size_t i = 0; rc == TS_OK && several && i < s->model->n_shards; i++) rc = ts_file_keep(path, "model", s->model->shards[i], err);
     return rc;
 }
 

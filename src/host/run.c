@@ -9,8 +9,8 @@
 
 static int grow(struct ts_run *run, int32_t n, ts_error *err) {
     if (n <= run->capacity) return TS_OK;
-    int32_t **arrays[] = {&run->tokens, &run->positions, &run->out_ids, &run->identity};
-    for (size_t i = 0; i < 4; i++) {
+    int32_t **arrays[] = {&run->tokens, &run->positions, &run->out_ids, &run->identity, &run->picked};
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         int32_t *grown = ts_realloc(*arrays[i], (size_t)n, sizeof(**arrays[i]));
         if (!grown) return ts_fail_nomem(err, "tokens of a run", (size_t)n * sizeof(*grown));
         *arrays[i] = grown;
@@ -44,6 +44,16 @@ static int guard_tokens(const ts_tap *tap, ts_error *err) {
     return TS_OK;
 }
 
+/* The tokens whose rows are read, where not every one's are. */
+static void pick(ts_tap *tap) {
+    struct ts_run *run = &tap->run;
+    const ts_expect *e = &tap->expect;
+    run->n_picked = 0;
+    for (int32_t i = 0; e->output && i < run->n_tokens; i++)
+        if (e->output[e->cursor + (size_t)i]) run->picked[run->n_picked++] = i;
+    run->picking = e->output && run->n_picked < run->n_tokens;
+}
+
 static int open_run(ts_tap *tap, const struct ggml_tensor *ids, ts_error *err) {
     int rc = ts_run_close(tap, err);
     struct ts_run *run = &tap->run;
@@ -61,7 +71,9 @@ static int open_run(ts_tap *tap, const struct ggml_tensor *ids, ts_error *err) {
         tap->slots[i].staged_valid = false;
     }
     tap->run_open = true;
-    return guard_tokens(tap, err);
+    rc = guard_tokens(tap, err);
+    if (rc == TS_OK) pick(tap);
+    return rc;
 }
 
 /* M-RoPE carries four positions a token, the first n_tokens of them being the text's. */
@@ -123,6 +135,7 @@ void ts_run_free(struct ts_run *run) {
     free(run->positions);
     free(run->out_ids);
     free(run->identity);
+    free(run->picked);
     memset(run, 0, sizeof(*run));
 }
 
@@ -152,12 +165,12 @@ int ts_run_rows(const ts_run *run, enum ts_site_kind kind, int32_t block, ts_row
     ts_slot *slot = ts_tap_slot(run->tap, kind, block);
     if (!slot) return ts_fail(err, TS_ERR_UNSUPPORTED, "%s of block %d is not tapped", ts_site_kind_name(kind), block);
     out->width = slot->site.ne[0] * slot->site.ne[1];
-    if (slot->seen == TS_SLOT_UNSEEN) return TS_OK;
+    if (slot->seen == TS_SLOT_UNSEEN || (run->picking && run->n_picked == 0)) return TS_OK;
     const void *data = NULL;
     int rc = ts_slot_rows(run->tap, slot, &data, err);
     if (rc != TS_OK) return rc;
-    int64_t rows = ts_node_rows(&slot->node) / slot->site.ne[1];
-    out->token_index = ts_run_row_tokens(run, rows);
+    int64_t rows = slot->picked ? run->n_picked : ts_node_rows(&slot->node) / slot->site.ne[1];
+    out->token_index = slot->picked ? run->picked : ts_run_row_tokens(run, rows);
     if (slot->node.ne[0] != slot->site.ne[0] || !out->token_index)
         return ts_fail(err, TS_ERR_ENGINE, "'%s' has %lld rows of %lld in a run of %d tokens and %d outputs", slot->site.pub.tensor,
                        (long long)rows, (long long)slot->node.ne[0], run->n_tokens, run->n_out);

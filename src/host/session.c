@@ -20,8 +20,9 @@
 static int check_options(const ts_session_options *o, ts_error *err) {
     int rc = ts_options_check(o, sizeof(*o), "ts_session_options", err);
     if (rc != TS_OK) return rc;
-    if ((o->model_path != NULL) + (o->share != NULL) + (o->model != NULL) != 1)
-        return ts_fail(err, TS_ERR_ARG, "ts_session_options: exactly one of model_path, share and model is needed");
+    if ((o->model_path != NULL) + (o->share != NULL) + (o->model != NULL) + (o->synthetic != NULL) != 1)
+        return ts_fail(err, TS_ERR_ARG, "ts_session_options: exactly one of model_path, share, model and synthetic is needed");
+    if ((unsigned)o->tap > TS_TAP_DECLINE) return ts_fail(err, TS_ERR_ARG, "ts_session_options: unknown tap method %d", (int)o->tap);
     if (o->n_threads < 0 || o->n_threads > MAX_THREADS)
         return ts_fail(err, TS_ERR_ARG, "threads: expected 1 to %d, got %d", MAX_THREADS, o->n_threads);
     if (o->n_gpu_layers < TS_GPU_LAYERS_NONE) return ts_fail(err, TS_ERR_ARG, "gpu layers: got %d", o->n_gpu_layers);
@@ -150,6 +151,14 @@ static void attach_pool(ts_session *s) {
     if (s->pool) llama_attach_threadpool(s->ctx, s->pool, s->pool);
 }
 
+/* The context goes before the arenas its nodes point at, and before its threads. */
+static void drop_context(ts_session *s) {
+    if (s->ctx) llama_free(s->ctx);
+    if (s->pool) s->pool_free(s->pool);
+    s->ctx = NULL;
+    s->pool = NULL;
+}
+
 static int make_context(ts_session *s, ts_error *err) {
     if (s->opts.n_seq_max > s->opts.n_batch) /* llama.cpp asserts on it */
         return ts_fail(err, TS_ERR_ARG, "%u sequences exceed the batch size of %u tokens", s->opts.n_seq_max, s->opts.n_batch);
@@ -170,7 +179,7 @@ static int start_instruments(ts_session *s, ts_error *err) {
     for (size_t i = 0; i < s->n_attached; i++) {
         ts_attached *a = &s->attached[i];
         ts_error why = {0};
-        int rc = a->class->start(a->self, s, &why);
+        int rc = a->off ? TS_OK : a->class->start(a->self, s, &why);
         if (rc == TS_OK) continue;
         if (!a->gate) {
             if (err) *err = why;
@@ -217,17 +226,45 @@ static bool taps_something(const ts_session *s) {
     return any;
 }
 
+/* Nothing but instruments by environment asks for the tap. */
+static bool only_gates(const ts_session *s) {
+    bool gates = !s->extra_sites && !s->edit.fn && !s->added;
+    for (size_t i = 0; i < s->n_attached; i++) gates = gates && s->attached[i].gate;
+    return gates;
+}
+
+/* A tap that cannot be made (no memory for its arenas) costs instruments by environment one line each, and the run
+ * nothing: it starts anew in a context without a callback. */
+static int start_tap_or_go_on(ts_session *s, ts_error *err) {
+    ts_error why = {0};
+    int rc = start_tap(s, &why);
+    if (rc == TS_OK) return TS_OK;
+    if (!only_gates(s)) {
+        if (err) *err = why;
+        return rc;
+    }
+    for (size_t i = 0; i < s->n_attached; i++) {
+        ts_log(TS_LOG_WARN, "%s: %s; ignored", s->attached[i].class->name, why.message);
+        s->attached[i].off = true;
+    }
+    drop_context(s);
+    ts_tap_free(s->tap);
+    free(s->tap);
+    s->tap = NULL;
+    return make_context(s, err);
+}
+
 int ts_session_start(ts_session *s, ts_error *err) {
     if (s->started) return s->ctx ? TS_OK : ts_fail(err, TS_ERR_STATE, "the session failed to start");
     s->started = true;
     resolve_defaults(s);
-    if (all_sites(s)) {
+    if (all_sites(s) || s->opts.tap == TS_TAP_DECLINE) {
         s->tap = ts_calloc(1, sizeof(*s->tap));
         if (!s->tap) return ts_fail_nomem(err, "tap", sizeof(*s->tap));
         s->tap->want = s->opts.tap;
     }
     int rc = make_context(s, err);
-    if (rc == TS_OK && s->tap) rc = start_tap(s, err);
+    if (rc == TS_OK && s->tap && s->opts.tap != TS_TAP_DECLINE) rc = start_tap_or_go_on(s, err);
     if (rc == TS_OK) rc = start_instruments(s, err);
     if (rc == TS_OK && s->tap && !taps_something(s)) s->tap->mode = TS_TAP_IDLE;
     if (rc != TS_OK && s->ctx) {
@@ -268,7 +305,8 @@ int ts_session_decode(ts_session *s, const ts_decode *d, ts_error *err) {
     if (d->n > llama_n_batch(s->ctx))
         return ts_fail(err, TS_ERR_ARG, "a batch of %zu tokens exceeds the batch size %u", d->n, llama_n_batch(s->ctx));
     struct llama_batch batch = fill_batch(d);
-    ts_expect expect = {.tokens = d->tokens, .positions = d->positions, .seq_ids = d->seq_ids, .n = d->n};
+    ts_expect expect = {.tokens = d->tokens, .positions = d->positions, .seq_ids = d->seq_ids, .n = d->n,
+                        .output = d->outputs_only ? d->output : NULL};
     if (s->tap) {
         s->tap->on_run = d->on_run;
         s->tap->user = d->user;
@@ -310,8 +348,7 @@ int ts_session_finish(ts_session *s, ts_error *err) {
 void ts_session_close(ts_session *s) {
     if (!s) return;
     for (size_t i = 0; i < s->n_attached; i++) s->attached[i].class->free(s->attached[i].self);
-    if (s->ctx) llama_free(s->ctx); /* before the arenas its nodes point at, and before its threads */
-    if (s->pool) s->pool_free(s->pool);
+    drop_context(s);
     ts_tap_free(s->tap);
     free(s->tap);
     ts_model_release(s->model);

@@ -43,6 +43,7 @@ typedef struct ts_decode {
     const int8_t *output;                        /* [n]; NULL = none */
     size_t n;
     unsigned wanted;  /* kinds that on_run will read */
+    bool outputs_only; /* and of them only the rows of output tokens: others may not be there */
     bool skip_head;   /* nobody needs logits */
     const ts_edit *edit; /* nullable */
     ts_run_fn on_run; /* nullable */

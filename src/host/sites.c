@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "host/sites_moe.h"
 
 typedef struct finder {
     ts_site_table *table;
@@ -17,7 +18,7 @@ typedef struct finder {
 } finder;
 
 const char *ts_site_kind_name(enum ts_site_kind kind) {
-    static const char *const names[TS_SITE_KIND_COUNT] = {"resid", "ffn", "experts", "ffn_shexp", "router", "head"};
+    static const char *const names[TS_SITE_KIND_COUNT] = {"resid", "ffn", "experts", "ffn_shexp", "router", "head", "router_weights"};
     return (unsigned)kind < TS_SITE_KIND_COUNT ? names[kind] : "unknown";
 }
 
@@ -58,6 +59,7 @@ static bool view_is_copied(const finder *f, const struct ggml_tensor *site) {
 
 static void decide_how(const finder *f, ts_site_entry *e, const struct ggml_tensor *t) {
     int32_t total = 0;
+    snprintf(e->key, sizeof(e->key), "%s", t->name);
     e->nth = occurrence(f, t, &total);
     const char *why = ts_node_why_not(t);
     if (!why && total > 1) why = "its name occurs more than once";
@@ -77,24 +79,31 @@ static bool is_normed(const struct ggml_tensor *t) {
     return t->op != GGML_OP_MUL || ts_node_weight_block(t->src[1], "ffn_sub_norm.weight") >= 0 || t->src[1]->op == GGML_OP_NONE;
 }
 
-static int add(finder *f, enum ts_site_kind kind, int32_t block, const struct ggml_tensor *t) {
+/* An empty row at the end, NULL without memory. */
+static ts_site_entry *grow(finder *f) {
     ts_site_table *table = f->table;
     if (table->n == table->capacity) {
         size_t capacity = table->capacity ? table->capacity * 2 : 64;
         ts_site_entry *grown = ts_realloc(table->entries, capacity, sizeof(*grown));
-        if (!grown) return ts_fail_nomem(f->err, "site table", capacity * sizeof(*grown));
+        if (!grown) return NULL;
         table->entries = grown;
         table->capacity = capacity;
     }
     ts_site_entry *e = &table->entries[table->n++];
     memset(e, 0, sizeof(*e));
+    return e;
+}
+
+static int add(finder *f, enum ts_site_kind kind, int32_t block, const struct ggml_tensor *t) {
+    ts_site_entry *e = grow(f);
+    if (!e) return ts_fail_nomem(f->err, "site table", f->table->n * sizeof(*e));
     e->pub.kind = kind;
     e->pub.block = block;
     e->pub.width = e->ne[0] = t->ne[0];
     e->ne[1] = ts_node_rows(t);
     e->type = t->type;
     e->op = ggml_op_name(t->op);
-    e->normed = kind != TS_SITE_RESID && kind != TS_SITE_ROUTER && kind != TS_SITE_HEAD && is_normed(t);
+    e->normed = kind != TS_SITE_RESID && kind != TS_SITE_ROUTER && kind != TS_SITE_ROUTER_WEIGHTS && kind != TS_SITE_HEAD && is_normed(t);
     bool adds_leaf = t->op == GGML_OP_ADD && t->src[1]->op == GGML_OP_NONE && !ts_node_is_copy(t->src[1]);
     e->added = adds_leaf ? t->src[1] : NULL; /* a copy would be gone with its graph */
     snprintf(e->pub.tensor, sizeof(e->pub.tensor), "%s", t->name);
@@ -165,6 +174,42 @@ static int32_t missing_resid(const finder *f) {
     return -1;
 }
 
+/* A row for a block without such a tensor, so that it is told why. */
+static int add_missing(finder *f, enum ts_site_kind kind, int32_t block, const char *why) {
+    ts_site_entry *e = grow(f);
+    if (!e) return ts_fail_nomem(f->err, "site table", f->table->n * sizeof(*e));
+    e->pub.kind = kind;
+    e->pub.block = block;
+    e->pub.how = TS_HOW_REFUSED;
+    e->op = "NONE";
+    snprintf(e->pub.why, sizeof(e->pub.why), "%s", why);
+    return TS_OK;
+}
+
+/* Hyper-connections mix several streams by weights of their own. */
+static bool mixes_streams(const finder *f, int32_t block) {
+    char prefix[32], name[GGML_MAX_NAME];
+    size_t n = (size_t)snprintf(prefix, sizeof(prefix), "blk.%d.hc_", block);
+    for (size_t i = 0; i < f->n; i++)
+        for (int k = 0; k < GGML_MAX_SRC && f->nodes[i]->src[k]; k++) {
+            ts_node_name(f->nodes[i]->src[k], name);
+            if (strncmp(name, prefix, n) == 0) return true;
+        }
+    return false;
+}
+
+static int add_missing_resids(finder *f) {
+    for (int32_t block = 0; block < f->table->n_layer; block++) {
+        if (ts_sites_find(f->table, TS_SITE_RESID, block)) continue;
+        bool streams = mixes_streams(f, block);
+        int rc = add_missing(f, TS_SITE_RESID, block,
+                             streams ? "hyper-connections: several residual streams, no single one"
+                                     : "no node is named l_out, and no norm of the next block reads one");
+        if (rc != TS_OK) return rc;
+    }
+    return TS_OK;
+}
+
 /* One stream runs through all blocks. Where the structure shows some only, what it shows is something else: with
  * hyper-connections, the several streams merged for the head. */
 static void doubt_resid(finder *f, size_t begin, int32_t missing) {
@@ -190,7 +235,33 @@ static int find_structural_resid(finder *f) {
         if (rc != TS_OK) return rc;
     }
     if (missing_resid(f) >= 0) doubt_resid(f, begin, missing_resid(f));
-    return TS_OK;
+    return add_missing_resids(f);
+}
+
+static const char *last_number(const char *name) {
+    const char *dash = strrchr(name, '-');
+    return dash ? dash : name;
+}
+
+/* Which block a use of a weight belongs to. A model that loops over its blocks uses each weight several times: there the
+ * nodes are numbered on, and the weights are not. */
+static int32_t block_of_use(const finder *f, const struct ggml_tensor *use, int32_t of_weight) {
+    int32_t uses = 0, own = ts_name_block(last_number(use->src[1]->name), "-");
+    for (size_t i = 0; i < f->n && uses < 2; i++) uses += f->nodes[i]->op == use->op && f->nodes[i]->src[0] == use->src[0];
+    return uses > 1 && own >= 0 && own < f->table->n_layer ? own : of_weight;
+}
+
+/* A tensor without a name of its own is known by who reads it: the one use of that weight. It is still there when the
+ * reader is done, as nothing later has been computed. */
+static void read_where_used(const finder *f, ts_site_entry *e, const struct ggml_tensor *use) {
+    int32_t uses = 0;
+    for (size_t i = 0; i < f->n; i++) uses += f->nodes[i]->op == use->op && f->nodes[i]->src[0] == use->src[0];
+    if (e->pub.how != TS_HOW_REFUSED || uses != 1) return;
+    e->pub.how = TS_HOW_ASKED;
+    e->at_reader = true;
+    e->nth = 0;
+    ts_node_name(use->src[0], e->key);
+    snprintf(e->pub.why, sizeof(e->pub.why), "its node has no name of its own: read where '%s' is used", e->key);
 }
 
 static int find_matmul_inputs(finder *f) {
@@ -199,25 +270,40 @@ static int find_matmul_inputs(finder *f) {
         enum ggml_op op;
         const char *weight;
     } inputs[] = {{TS_SITE_FFN, GGML_OP_MUL_MAT, "ffn_down.weight"},
+                  {TS_SITE_FFN, GGML_OP_MUL_MAT, "channel_mix_value.weight"}, /* RWKV's name for it */
                   {TS_SITE_FFN_SHEXP, GGML_OP_MUL_MAT, "ffn_down_shexp.weight"},
                   {TS_SITE_EXPERTS, GGML_OP_MUL_MAT_ID, "ffn_down_exps.weight"}};
     for (size_t i = 0; i < f->n; i++)
         for (size_t k = 0; k < sizeof(inputs) / sizeof(inputs[0]); k++) {
             const struct ggml_tensor *t = f->nodes[i];
             int32_t block = t->op == inputs[k].op ? ts_node_weight_block(t->src[0], inputs[k].weight) : -1;
-            if (block < 0 || ts_node_is_copy(t->src[1]) || ts_sites_find(f->table, inputs[k].kind, block)) continue;
+            if (block < 0 || ts_node_is_copy(t->src[1])) continue;
+            block = block_of_use(f, t, block);
+            if (ts_sites_find(f->table, inputs[k].kind, block)) continue;
             int rc = add(f, inputs[k].kind, block, t->src[1]);
             if (rc != TS_OK) return rc;
+            read_where_used(f, &f->table->entries[f->table->n - 1], t);
         }
     return TS_OK;
+}
+
+/* Ids and weights of the chosen experts, by what the down projection of the experts reads and what follows it. */
+static int add_router(finder *f, int32_t block, const struct ggml_tensor *down) {
+    const struct ggml_tensor *weights = ts_moe_weights(f->nodes, f->n, down);
+    int rc = add(f, TS_SITE_ROUTER, block, ts_moe_ids(down));
+    if (rc != TS_OK) return rc;
+    ts_site_entry *e = &f->table->entries[f->table->n - 1];
+    e->top_k = (int32_t)down->src[2]->ne[0];
+    e->n_expert = (int32_t)down->src[0]->ne[2];
+    return weights ? add(f, TS_SITE_ROUTER_WEIGHTS, block, weights) : TS_OK;
 }
 
 static int find_router_and_head(finder *f) {
     for (size_t i = 0; i < f->n; i++) {
         const struct ggml_tensor *t = f->nodes[i];
         int rc = TS_OK;
-        int32_t block = ts_name_block(t->name, "ffn_moe_argsort-");
-        if (block >= 0 && !ts_sites_find(f->table, TS_SITE_ROUTER, block)) rc = add(f, TS_SITE_ROUTER, block, t);
+        int32_t block = t->op == GGML_OP_MUL_MAT_ID ? ts_node_weight_block(t->src[0], "ffn_down_exps.weight") : -1;
+        if (block >= 0 && !ts_sites_find(f->table, TS_SITE_ROUTER, block)) rc = add_router(f, block, t);
         bool head = t->op == GGML_OP_MUL_MAT && t->src[1] && !ts_node_is_copy(t->src[1]) &&
                     (ts_node_named(t->src[0], "output.weight") || ts_node_named(t->src[0], "token_embd.weight"));
         if (rc == TS_OK && head && !ts_sites_find(f->table, TS_SITE_HEAD, -1)) rc = add(f, TS_SITE_HEAD, -1, t->src[1]);

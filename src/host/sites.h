@@ -11,10 +11,13 @@ typedef struct ts_site_entry {
     ts_site pub;           /* what `nodes` prints */
     enum ggml_type type;
     int64_t ne[2];         /* shape of one token's part: width, and rows a token (experts: n_used) */
-    int32_t nth;           /* which occurrence of the name in graph order, from 0 */
+    char key[GGML_MAX_NAME]; /* the node's name; at a reader the name of the weight it is read with */
+    int32_t nth;           /* which occurrence of the key in graph order, from 0 */
+    bool at_reader;        /* asked for where it is read, having no name of its own; cannot be edited */
     ggml_backend_buffer_type_t buft;
     const char *op;        /* ggml's name of the operation that computes it */
     const struct ggml_tensor *added; /* the leaf it adds last, NULL where it adds none: llama.cpp's adapter, or a bias */
+    int32_t top_k, n_expert; /* router only: the row's first top_k are the chosen ids, below n_expert */
     bool normed;           /* a norm or scale stands between the activation and the reader (FFN sites) */
 } ts_site_entry;
 

@@ -43,9 +43,19 @@ static ts_slot *slot_named(ts_tap *tap, const char *name) {
     size_t mask = tap->by_name_size - 1;
     for (size_t i = hash_name(name) & mask; tap->by_name[i] >= 0; i = (i + 1) & mask) {
         ts_slot *slot = &tap->slots[tap->by_name[i]];
-        if (strcmp(slot->site.pub.tensor, name) == 0) return slot;
+        if (strcmp(slot->site.key, name) == 0) return slot;
     }
     return NULL;
+}
+
+/* The slot that a node fills: by its own name or, where it reads an unnamed one, by its weight's. */
+static ts_slot *slot_of(ts_tap *tap, const struct ggml_tensor *t) {
+    char weight[GGML_MAX_NAME];
+    ts_slot *slot = slot_named(tap, t->name);
+    if (slot || !tap->any_at_reader || (t->op != GGML_OP_MUL_MAT && t->op != GGML_OP_MUL_MAT_ID)) return slot;
+    ts_node_name(t->src[0], weight);
+    slot = slot_named(tap, weight);
+    return slot && slot->site.at_reader ? slot : NULL;
 }
 
 static int index_names(ts_tap *tap, ts_error *err) {
@@ -56,7 +66,8 @@ static int index_names(ts_tap *tap, ts_error *err) {
     for (size_t i = 0; i < size; i++) tap->by_name[i] = -1;
     tap->by_name_size = size;
     for (size_t s = 0; s < tap->n_slots; s++) {
-        size_t i = hash_name(tap->slots[s].site.pub.tensor) & (size - 1);
+        size_t i = hash_name(tap->slots[s].site.key) & (size - 1);
+        tap->any_at_reader = tap->any_at_reader || tap->slots[s].site.at_reader;
         while (tap->by_name[i] >= 0) i = (i + 1) & (size - 1);
         tap->by_name[i] = (int32_t)s;
     }
@@ -84,6 +95,8 @@ static int stage(ts_slot *slot, ts_error *err) {
                 for (int64_t i = 0; i < t->ne[1]; i++, out += row)
                     ggml_backend_tensor_get(t, out, (size_t)i * t->nb[1] + (size_t)j * t->nb[2] + (size_t)k * t->nb[3], row);
     }
+    slot->rows = slot->staged;
+    slot->picked = slot->read_back = false;
     slot->staged_valid = true;
     return TS_OK;
 }
@@ -126,6 +139,8 @@ static int edit_rows(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t, ts_error
     const int32_t *tokens = ts_run_row_tokens(&tap->run, rows);
     bool host = ggml_backend_buffer_is_host(t->buffer), changed = false;
     const void *copy = t->data;
+    if (slot->site.at_reader)
+        return ts_fail(err, TS_ERR_UNSUPPORTED, "'%s' cannot be edited: it is read where it is used", slot->site.pub.tensor);
     if (!tokens || t->type != GGML_TYPE_F32 || !ggml_is_contiguous(t))
         return ts_fail(err, TS_ERR_UNSUPPORTED, "'%s' cannot be edited: not one contiguous f32 row a token", t->name);
     slot->node = *t;
@@ -155,19 +170,19 @@ static bool on_ask(ts_tap *tap, struct ggml_tensor *t) {
         return false;
     }
     if (tap->skip_head && strcmp(t->name, tap->head) == 0) return true;
-    ts_slot *slot = slot_named(tap, t->name);
+    ts_slot *slot = slot_of(tap, t);
     return slot && visit_site(tap, slot, t);
 }
 
 /* After a range that ended at `t`. False leaves the rest of the split uncomputed. */
 static bool on_done(ts_tap *tap, struct ggml_tensor *t) {
-    ts_slot *slot = slot_named(tap, t->name);
+    ts_slot *slot = slot_of(tap, t);
     if (slot && slot->occurrences == slot->site.nth + 1) {
         ts_error err = {0};
         const void *rows;
         int rc = edits(tap, slot) ? edit_rows(tap, slot, t, &err) : TS_OK; /* the edit comes before the capture */
         if (rc == TS_OK && slot->seen == TS_SLOT_UNSEEN) {
-            slot->node = *t;
+            slot->node = slot->site.at_reader ? *t->src[1] : *t;
             slot->seen = TS_SLOT_STAGED;
             rc = ts_slot_rows(tap, slot, &rows, &err);
         }
@@ -182,7 +197,9 @@ static bool own_answer(ts_tap *tap, struct ggml_tensor *t, bool ask) {
         if (ask) observe(tap, t);
         return !ask;
     case TS_TAP_LIVE:
-    case TS_TAP_ASKING: return ask ? on_ask(tap, t) : on_done(tap, t);
+    case TS_TAP_ASKING:
+        if (tap->quiet) return !ask;
+        return ask ? on_ask(tap, t) : on_done(tap, t);
     default: return !ask;
     }
 }
@@ -208,12 +225,11 @@ int ts_slot_rows(ts_tap *tap, ts_slot *slot, const void **data, ts_error *err) {
         *data = slot->node.data;
         return TS_OK;
     }
-    if (!slot->staged_valid) {
-        int rc = stage(slot, err);
-        if (rc != TS_OK) return rc;
-    }
-    *data = slot->staged;
-    return TS_OK;
+    int rc = TS_OK;
+    if (!slot->staged_valid && slot->seen == TS_SLOT_REDIRECTED) rc = ts_readback_run(tap, err);
+    if (rc == TS_OK && !slot->staged_valid) rc = stage(slot, err);
+    if (rc == TS_OK) *data = slot->rows;
+    return rc;
 }
 
 ts_slot *ts_tap_slot(const ts_tap *tap, enum ts_site_kind kind, int32_t block) {
@@ -278,7 +294,8 @@ int ts_tap_request(ts_tap *tap, unsigned kinds, ts_range blocks, int32_t n_ubatc
 void ts_tap_begin(ts_tap *tap, const ts_expect *expect) {
     memset(&tap->latched, 0, sizeof(tap->latched));
     tap->run_open = false;
-    tap->expect = expect ? *expect : (ts_expect){0};
+    tap->quiet = !tap->wanted && !tap->edit.fn && !tap->skip_head;
+    tap->expect = expect && !tap->quiet ? *expect : (ts_expect){0};
 }
 
 int ts_tap_end(ts_tap *tap, struct llama_context *ctx, int decoded, ts_error *err) {
@@ -303,6 +320,7 @@ void ts_tap_free(ts_tap *tap) {
     free(tap->by_name);
     free(tap->observed);
     ts_run_free(&tap->run);
+    for (size_t i = 0; i < TS_ARENA_MAX; i++) ts_readback_free(&tap->readbacks[i]);
     ts_arenas_free(&tap->arenas);
     ts_sites_free(&tap->table);
 }

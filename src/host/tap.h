@@ -5,6 +5,7 @@
 #define TS_HOST_TAP_H
 
 #include "host/arena.h"
+#include "host/readback.h"
 #include "host/sites.h"
 #include "llama.h"
 
@@ -21,11 +22,13 @@ enum ts_slot_seen { TS_SLOT_UNSEEN = 0, TS_SLOT_REDIRECTED, TS_SLOT_STAGED };
 typedef struct ts_slot {
     ts_site_entry site;
     size_t arena, offset, bytes; /* reserved room; bytes 0 when the site is only asked for */
-    char *staged;                /* copied rows (asked for, or read back from a device), contiguous */
+    char *staged;                /* copied rows (asked for, or read back from a device one by one), contiguous */
     size_t staged_bytes;
     /* of the current run */
     enum ts_slot_seen seen;
-    bool staged_valid;
+    bool staged_valid;           /* `rows` holds them */
+    bool read_back, picked;      /* they came with the others of the run; they are those of run.picked only */
+    char *rows;                  /* in `staged` or in read-back memory */
     int32_t occurrences;
     struct ggml_tensor node;     /* copy of the node's header: shape, strides, address */
 } ts_slot;
@@ -34,13 +37,15 @@ struct ts_run {
     struct ts_tap *tap;
     int32_t n_tokens, n_out;
     bool has_tokens, has_positions, has_out_ids;
-    int32_t *tokens, *positions, *out_ids, *identity; /* [capacity] */
-    int32_t capacity;
+    int32_t *tokens, *positions, *out_ids, *identity, *picked; /* [capacity] */
+    int32_t capacity, n_picked;
+    bool picking; /* only the rows of the tokens `picked` are read */
 };
 
 /* What the session sent, to be met by the graph's own inputs in this order. */
 typedef struct ts_expect {
     const int32_t *tokens, *positions, *seq_ids; /* [n]; n 0 = no guard; seq_ids nullable */
+    const int8_t *output;                        /* [n], nullable: only these tokens' rows are read */
     size_t n, cursor;                            /* cursor: the run at hand begins there */
 } ts_expect;
 
@@ -64,11 +69,14 @@ typedef struct ts_tap {
     size_t n_slots;
     int32_t *by_name;             /* hash table of slot numbers by node name, -1 empty; [by_name_size] power of two */
     size_t by_name_size;
+    bool any_at_reader;           /* some slot's key is a weight's name */
     ts_arenas arenas;
+    ts_readback readbacks[TS_ARENA_MAX]; /* of each arena on a device */
     int32_t n_ubatch;
     struct ts_run run;
     bool run_open;
     unsigned wanted;              /* kinds to be read in this decode: bit mask */
+    bool quiet;                   /* nothing is read, edited or skipped in this decode: no node is looked at */
     bool skip_head;               /* stop the split at the head's input: nobody needs logits */
     char head[GGML_MAX_NAME];     /* its name; "" when unknown */
     ts_expect expect;
@@ -104,7 +112,8 @@ const int32_t *ts_run_row_tokens(const struct ts_run *run, int64_t rows);
 int32_t ts_run_seq_id(const struct ts_run *run, int32_t token);
 /* Its position in its sequence, -1 when unknown. Known before the run ends where the session sent the tokens. */
 int32_t ts_run_position(const struct ts_run *run, int32_t token);
-/* Rows of a slot in the run at hand as contiguous host memory: straight from the arena, or staged. */
+/* Rows of a slot in the run at hand as contiguous host memory: straight from the arena, or staged. Only those of
+ * run.picked where slot->picked says so afterwards. */
 int ts_slot_rows(ts_tap *tap, ts_slot *slot, const void **data, ts_error *err);
 /* The public rows of the table; caller frees. */
 int ts_tap_copy_sites(const ts_tap *tap, ts_site **out, size_t *n, ts_error *err);

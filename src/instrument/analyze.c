@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/file.h"
+#include "core/log.h"
 #include "store/inspect_sniff.h"
 
 /* A file of ours of another kind is named before it fails as a census. */
@@ -22,10 +23,20 @@ static int refuse_other_kinds(const char *path, ts_error *err) {
 }
 
 /* Sums the files into *sum, which is empty after a failure. *key as of the first file. */
+static void warn_of_repeats(const char *const *paths, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < i && paths[i]; k++)
+            if (paths[k] && ts_file_same(paths[i], paths[k])) {
+                ts_log(TS_LOG_WARN, "'%s' is given twice and counts twice", paths[i]);
+                break;
+            }
+}
+
 static int read_group(const char *const *paths, size_t n, ts_census *sum, char **key, ts_error *err) {
     int rc = TS_OK;
 
     *key = NULL;
+    warn_of_repeats(paths, n);
     for (size_t i = 0; i < n && rc == TS_OK; i++) {
         ts_census one = {0};
 
@@ -155,8 +166,27 @@ TS_API int ts_analyze(const ts_analyze_options *opts, char **text, ts_error *err
     return rc;
 }
 
+/* Neither a file to merge nor one that stands beside it is replaced. */
+static int keep_shard(const char *output, const char *shard, ts_error *err) {
+    static const char *const beside[] = {"detail", "meta", "trace"};
+    int rc = TS_OK;
+
+    if (shard && ts_file_same(shard, output))
+        return ts_fail(err, TS_ERR_ARG, "output '%s' is one of the files to merge", output);
+    rc = ts_file_keep(output, "file to merge", shard, err);
+    for (size_t i = 0; rc == TS_OK && shard && i < sizeof beside / sizeof *beside; i++) {
+        char *path = ts_path_with_extension(shard, beside[i]);
+
+        rc = path ? ts_file_keep(output, "detail or .meta of a file to merge", path, err)
+                  : ts_fail_nomem(err, "a path", strlen(shard));
+        ts_free(path);
+    }
+    return rc;
+}
+
 TS_API int ts_merge(const char *const *paths, size_t n_paths, const char *output, bool overwrite, ts_error *err) {
     ts_census sum = {0};
+    ts_lock *lock = NULL;
     char *key = NULL;
     int rc;
 
@@ -164,12 +194,14 @@ TS_API int ts_merge(const char *const *paths, size_t n_paths, const char *output
         return ts_fail(err, TS_ERR_ARG, "merging needs files and an output");
     rc = ts_census_check_target(output, overwrite, err);
     for (size_t i = 0; i < n_paths && rc == TS_OK; i++)
-        if (paths[i] && ts_file_same(paths[i], output))
-            rc = ts_fail(err, TS_ERR_ARG, "output '%s' is one of the files to merge", output);
+        rc = keep_shard(output, paths[i], err);
+    if (rc == TS_OK)
+        rc = ts_lock_take(output, &lock, err);
     if (rc == TS_OK)
         rc = read_group(paths, n_paths, &sum, &key, err);
     if (rc == TS_OK)
         rc = ts_census_write(&sum, output, NULL, NULL, sum.partial, overwrite, err);
+    ts_lock_release(lock);
     ts_census_free(&sum);
     ts_free(key);
     return rc;

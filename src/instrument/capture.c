@@ -86,9 +86,8 @@ static int check_options(const ts_session *s, const ts_capture_options *o, ts_er
     if (!o->input_path) return ts_fail(err, TS_ERR_ARG, "capture: no input");
     if (o->no_tap && o->output_path) return ts_fail(err, TS_ERR_ARG, "capture: an untapped run has no output");
     if (!o->output_path) return TS_OK;
-    if (ts_file_same(o->input_path, o->output_path))
-        return ts_fail(err, TS_ERR_ARG, "output '%s' is the input", o->output_path);
-    rc = ts_session_keep_model(s, o->output_path, beside, err);
+    rc = ts_file_keep(o->output_path, "input", o->input_path, err);
+    if (rc == TS_OK) rc = ts_session_keep_model(s, o->output_path, beside, err);
     return rc == TS_OK ? ts_file_check_target(o->output_path, err) : rc;
 }
 
@@ -262,7 +261,7 @@ static void mark_outputs(capture *c) {
 /* Tokens [at, at + n) of the batch in one llama_decode. */
 static int decode_part(capture *c, size_t at, size_t n, ts_error *err) {
     ts_decode d = {.tokens = c->batch.tokens + at, .positions = c->batch.positions + at, .seq_ids = c->batch.seq_ids + at,
-                   .output = c->batch.output + at, .n = n, .wanted = 1u << TS_SITE_RESID, .skip_head = !c->o->exact,
+                   .output = c->batch.output + at, .n = n, .wanted = 1u << TS_SITE_RESID, .outputs_only = true, .skip_head = !c->o->exact,
                    .on_run = c->o->no_tap ? NULL : on_run, .user = c};
     return ts_session_decode(c->s, &d, err);
 }

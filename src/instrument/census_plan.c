@@ -25,9 +25,7 @@ static int check_options(const ts_census_options *o, ts_error *err) {
     if (o->text && (o->n_predict || o->parallel || o->chat || o->chat_template || o->column))
         return ts_fail(err, TS_ERR_ARG, "a text is read as it is: no -n, --parallel, --chat, --chat-template or --column");
     if (o->trace && !o->output_path) return ts_fail(err, TS_ERR_ARG, "a trace needs an output");
-    if (o->output_path && ts_file_same(o->input_path, o->output_path))
-        return ts_fail(err, TS_ERR_ARG, "output '%s' is the input", o->output_path);
-    return TS_OK;
+    return ts_file_keep(o->output_path, "input", o->input_path, err);
 }
 
 static int choose_trace(ts_census_plan *p, const ts_census_options *o, ts_error *err) {

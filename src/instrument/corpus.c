@@ -15,6 +15,10 @@ struct ts_corpus {
     ts_prompts *prompts;
     int32_t *tokens;
     int64_t next;
+    bool scanning;
+    ts_corpus_summary seen;  /* of the first reading; n_prompts 0 = none yet */
+    char fingerprint[33];    /* of this reading so far */
+    ts_buf scratch;
 };
 
 int ts_corpus_open(const ts_session *s, const ts_corpus_options *o, ts_corpus **out, ts_error *err) {
@@ -35,21 +39,20 @@ int ts_corpus_open(const ts_session *s, const ts_corpus_options *o, ts_corpus **
 void ts_corpus_close(ts_corpus *c) {
     if (!c) return;
     ts_prompts_close(c->prompts);
+    ts_buf_free(&c->scratch);
     free(c->tokens);
     free(c);
 }
 
 int ts_corpus_rewind(ts_corpus *c, ts_error *err) {
     c->next = 0;
+    memset(c->fingerprint, '0', 32);
     return ts_prompts_rewind(c->prompts, err);
 }
 
 static int tokenize_chat(ts_corpus *c, const ts_chat_message *messages, size_t n_messages, size_t *n, ts_error *err) {
-    char *text = NULL;
-    int rc = ts_session_chat(c->session, messages, n_messages, c->o.chat_template, &text, err);
-    if (rc == TS_OK) rc = ts_session_tokenize(c->session, text, strlen(text), TS_TOKENIZE_SPECIAL, &c->tokens, n, err);
-    free(text);
-    return rc;
+    return ts_session_chat_tokenize(c->session, messages, n_messages, c->o.chat_template, c->o.special ? TS_TOKENIZE_SPECIAL : 0,
+                                    &c->tokens, n, err);
 }
 
 static int copy_ids(ts_corpus *c, const ts_prompt *p, size_t *n, ts_error *err) {
@@ -74,18 +77,6 @@ static int tokenize(ts_corpus *c, const ts_prompt *p, size_t *n, ts_error *err) 
     return ts_session_tokenize(c->session, p->text, p->text_length, c->o.special ? TS_TOKENIZE_SPECIAL : 0, &c->tokens, n, err);
 }
 
-int ts_corpus_next(ts_corpus *c, ts_corpus_entry *out, bool *got, ts_error *err) {
-    const ts_prompt *p = NULL;
-    int rc = ts_prompts_next(c->prompts, &p, got, err);
-    if (rc != TS_OK || !*got) return rc;
-    *out = (ts_corpus_entry){.index = c->next++, .line = p->line, .label = p->label};
-    rc = tokenize(c, p, &out->n, err);
-    if (rc == TS_OK && out->n == 0) rc = ts_fail(err, TS_ERR_FORMAT, "the prompt has no token");
-    if (rc != TS_OK) ts_error_prefix(err, "%s:%lld: ", c->o.path, (long long)p->line);
-    out->tokens = c->tokens;
-    return rc;
-}
-
 /* The chain h(i) = xxh3(h(i-1), label, ids): order and boundaries count. */
 static int extend(char fingerprint[33], const ts_corpus_entry *e, ts_buf *scratch, ts_error *err) {
     scratch->length = 0;
@@ -97,12 +88,44 @@ static int extend(char fingerprint[33], const ts_corpus_entry *e, ts_buf *scratc
     return TS_OK;
 }
 
+/* The second reading must be of the same prompts: what was planned would not fit others. At the end all of them must
+ * have come. */
+static int check_same(const ts_corpus *c, const ts_corpus_entry *e, ts_error *err) {
+    const ts_corpus_summary *seen = &c->seen;
+    if (c->scanning || seen->n_prompts == 0) return TS_OK;
+    if (e && ((uint64_t)e->index >= seen->n_prompts || e->n > seen->longest))
+        return ts_fail(err, TS_ERR_STATE, "'%s' was changed while it was read: it had %llu prompts of at most %zu tokens, now line %lld has %zu",
+                       c->o.path, (unsigned long long)seen->n_prompts, seen->longest, (long long)e->line, e->n);
+    if (!e && strcmp(c->fingerprint, seen->fingerprint) != 0)
+        return ts_fail(err, TS_ERR_STATE, "'%s' was changed while it was read: its prompts had hash %s, now %s", c->o.path,
+                       seen->fingerprint, c->fingerprint);
+    return TS_OK;
+}
+
+static int read_entry(ts_corpus *c, const ts_prompt *p, ts_corpus_entry *out, ts_error *err) {
+    int rc = tokenize(c, p, &out->n, err);
+    out->tokens = c->tokens;
+    if (rc == TS_OK && out->n == 0) rc = ts_fail(err, TS_ERR_FORMAT, "the prompt has no token");
+    if (rc == TS_OK) rc = extend(c->fingerprint, out, &c->scratch, err);
+    if (rc != TS_OK) ts_error_prefix(err, "%s:%lld: ", c->o.path, (long long)p->line);
+    return rc;
+}
+
+int ts_corpus_next(ts_corpus *c, ts_corpus_entry *out, bool *got, ts_error *err) {
+    const ts_prompt *p = NULL;
+    int rc = ts_prompts_next(c->prompts, &p, got, err);
+    if (rc != TS_OK) return rc;
+    if (!*got) return check_same(c, NULL, err);
+    *out = (ts_corpus_entry){.index = c->next++, .line = p->line, .label = p->label};
+    rc = read_entry(c, p, out, err);
+    return rc == TS_OK ? check_same(c, out, err) : rc;
+}
+
 int ts_corpus_scan(ts_corpus *c, int (*visit)(const ts_corpus_entry *e, void *user, ts_error *err), void *user,
                    ts_corpus_summary *out, ts_error *err) {
-    ts_buf scratch = {0};
     bool got = true;
     memset(out, 0, sizeof(*out));
-    memset(out->fingerprint, '0', 32);
+    c->scanning = true;
     int rc = ts_corpus_rewind(c, err);
     while (rc == TS_OK) {
         ts_corpus_entry e;
@@ -114,11 +137,12 @@ int ts_corpus_scan(ts_corpus *c, int (*visit)(const ts_corpus_entry *e, void *us
             out->longest = e.n;
             out->longest_line = e.line;
         }
-        rc = extend(out->fingerprint, &e, &scratch, err);
-        if (rc == TS_OK && visit) rc = visit(&e, user, err);
+        if (visit) rc = visit(&e, user, err);
     }
     out->n_skipped = (uint64_t)ts_prompts_skipped(c->prompts);
-    ts_buf_free(&scratch);
+    c->scanning = false;
+    memcpy(out->fingerprint, c->fingerprint, sizeof(out->fingerprint));
     if (rc == TS_OK && out->n_prompts == 0) rc = ts_fail(err, TS_ERR_FORMAT, "'%s' holds no prompt", c->o.path);
+    c->seen = *out;
     return rc == TS_OK ? ts_corpus_rewind(c, err) : rc;
 }

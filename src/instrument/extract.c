@@ -30,6 +30,7 @@ typedef struct extract {
     const float **orthogonal;   /* [n_layers], into control */
     ts_direction *direction;
     ts_extract_result result;
+    ts_lock *lock;
 } extract;
 
 TS_API const char *ts_extract_method_name(enum ts_extract_method method) {
@@ -350,6 +351,8 @@ static int prepare(extract *x, ts_error *err) {
     if (rc == TS_OK)
         rc = check_output(x, x->o.json_path, err);
     if (rc == TS_OK)
+        rc = ts_lock_take(x->o.output_path, &x->lock, err);
+    if (rc == TS_OK)
         rc = check_inputs(x, x->o.positive, x->o.n_positive, err);
     if (rc == TS_OK)
         rc = check_inputs(x, x->o.negative, x->o.n_negative, err);
@@ -396,6 +399,7 @@ TS_API int ts_extract_run(const ts_session *s, const ts_extract_options *opts, t
         *out = x.result;
         x.result.blocks = NULL;
     }
+    ts_lock_release(x.lock);
     ts_free(x.result.blocks);
     ts_direction_free(x.direction);
     ts_free((void *)x.orthogonal);

@@ -204,7 +204,7 @@ static void get_head(reading *r, const char *plan) {
     }
     get(r, stored, n);
     if (n != strlen(plan) || memcmp(stored, plan, n) != 0)
-        other(r, "corpus or options; remove it or drop --resume");
+        other(r, "corpus or options; remove it, or start over with --overwrite");
 }
 
 /* Everything but the hash itself, before a byte of it is believed. */

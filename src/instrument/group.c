@@ -57,8 +57,9 @@ static int on_run(const ts_run *run, void *user, ts_error *err) {
 
 static int decode(ts_group *g, size_t n, bool headful, ts_error *err) {
     ts_decode d = {.tokens = g->batch_tokens, .positions = g->batch_positions, .seq_ids = g->batch_seqs, .n = n, .edit = g->edit,
-                   .output = headful ? g->batch_output : NULL, .wanted = headful ? g->wanted : 0,
-                   .on_run = headful && g->wanted ? on_run : NULL, .user = g};
+                   .output = headful ? g->batch_output : NULL, .wanted = headful || g->prefill_too ? g->wanted : 0,
+                   .on_run = (headful || g->prefill_too) && g->wanted ? on_run : NULL, .user = g};
+    g->headful = headful;
     g->n_run += n;
     return ts_session_decode(g->session, &d, err);
 }

@@ -21,8 +21,10 @@ typedef struct ts_group {
     bool ignore_eos;
     uint64_t n_run;     /* tokens run through the model */
     unsigned wanted;    /* site kinds read in headful passes */
+    bool prefill_too;   /* and in the prompts' passes: on_pass sees them, with `headful` false */
+    bool headful;       /* of the pass at hand */
     const ts_edit *edit; /* nullable; in every pass */
-    /* A headful pass: token t of the run belongs to sequence seqs[t]; first[t]: its first headful one. */
+    /* A pass: token t of the run belongs to sequence seqs[t]; first[t]: its first headful one. */
     int (*on_pass)(const ts_run *run, const int32_t *seqs, const bool *first, void *user, ts_error *err);
     void (*on_token)(size_t seq, int32_t token, void *user); /* nullable: each one generated */
     void *user;

@@ -112,7 +112,12 @@ static int sum_up(const against *with, ts_error *err) {
 static int check(const ts_kld_options *o, ts_error *err) {
     int rc = ts_options_check(o, sizeof(*o), "ts_kld_options", err);
     if (rc == TS_OK && (!o->a || !o->b)) rc = ts_fail(err, TS_ERR_ARG, "ts_kld_options: a and b are needed");
-    return rc == TS_OK && o->json_path ? ts_file_check_target(o->json_path, err) : rc;
+    if (rc != TS_OK || !o->json_path) return rc;
+    const char *const dumps[] = {o->a, o->b, o->floor};
+    for (size_t i = 0; i < sizeof(dumps) / sizeof(dumps[0]); i++)
+        if (dumps[i] && (ts_logits_dump_holds(dumps[i], o->json_path, NULL) || ts_file_same(dumps[i], o->json_path)))
+            return ts_fail(err, TS_ERR_ARG, "output '%s' is the dump to compare", o->json_path);
+    return ts_output_check(o->json_path, err);
 }
 
 int ts_kld_run(const ts_kld_options *opts, ts_kld_result *out, ts_error *err) {

@@ -97,10 +97,23 @@ static int walk(run *r, ts_error *err) {
 
 /* ---- before */
 
+/* A file of the folder may be one of those read. */
+static int keep_inputs(const run *r, ts_error *err) {
+    const char *folder = r->o->output_path, *name;
+    if (ts_logits_dump_holds(folder, r->o->input_path, &name))
+        return ts_fail(err, TS_ERR_ARG, "output '%s/%s' is the text", folder, name);
+    for (size_t i = 0; i < r->s->model->n_shards; i++)
+        if (ts_logits_dump_holds(folder, r->s->model->shards[i], &name))
+            return ts_fail(err, TS_ERR_ARG, "output '%s/%s' is the model", folder, name);
+    return TS_OK;
+}
+
 static int check(const run *r, ts_error *err) {
     int rc = ts_options_check(r->o, sizeof(*r->o), "ts_logits_options", err);
     if (rc != TS_OK) return rc;
     if (!r->o->input_path || !r->o->output_path) return ts_fail(err, TS_ERR_ARG, "ts_logits_options: input_path and output_path are needed");
+    rc = keep_inputs(r, err);
+    if (rc != TS_OK) return rc;
     return r->s->started ? ts_fail(err, TS_ERR_STATE, "logits need a session that has not started") : TS_OK;
 }
 
@@ -108,7 +121,7 @@ static int read_text(run *r, ts_error *err) {
     char *text = NULL;
     size_t length = 0;
     int rc = ts_text_file_read(r->o->input_path, &text, &length, err);
-    if (rc == TS_OK) rc = ts_session_tokenize(r->s, text, length, 0, &r->text, &r->n_text, err);
+    if (rc == TS_OK) rc = ts_session_tokenize(r->s, text, length, r->o->special ? TS_TOKENIZE_SPECIAL : 0, &r->text, &r->n_text, err);
     free(text);
     return rc;
 }
@@ -146,7 +159,6 @@ static int open_output(run *r, ts_error *err) {
     sprintf(inside, "%s/x", r->o->output_path);
     rc = ts_file_free_bytes(inside, &free_bytes, err);
     free(inside);
-    report(r, r->o->on_plan);
     if (rc == TS_OK && bytes > free_bytes)
         rc = ts_fail(err, TS_ERR_IO, "'%s' would take %.1f MiB, %.1f MiB are free there", r->o->output_path, (double)bytes / 1048576.0,
                      (double)free_bytes / 1048576.0);
@@ -187,6 +199,7 @@ int ts_logits_run(ts_session *s, const ts_logits_options *opts, ts_logits_result
     if (rc == TS_OK) rc = make_plan(&r, err);
     if (rc == TS_OK) rc = open_output(&r, err);
     if (rc == TS_OK) rc = start_session(&r, err);
+    if (rc == TS_OK) report(&r, r.o->on_plan);
     if (rc == TS_OK) rc = walk(&r, err);
     if (rc == TS_OK) {
         rc = ts_logits_out_finish(r.out, NULL, err);

@@ -13,7 +13,7 @@
 
 typedef struct resid {
     char *path; /* NULL = measure only */
-    bool gate, armed;
+    bool gate, armed, every_pass;
     ts_session *session;
     ts_resid_out *out;
     int32_t n_layer, n_embd;
@@ -29,6 +29,7 @@ static int open_output(resid *r, ts_error *err) {
     static const char *const beside[] = {"f32", "meta", NULL};
     ts_resid_done done;
     int rc = ts_session_keep_model(r->session, r->path, beside, err);
+    if (rc == TS_OK) rc = ts_file_keep_other(r->path, err);
     return rc != TS_OK ? rc : ts_resid_out_open(&spec, &r->out, &done, err);
 }
 
@@ -57,7 +58,8 @@ static int resid_begin(void *self, const ts_generation *g, ts_error *err) {
 }
 
 static unsigned resid_wants(void *self, enum ts_pass_kind kind) {
-    return ((resid *)self)->armed && kind == TS_PASS_HEADFUL ? 1u << TS_SITE_RESID : 0;
+    const resid *r = self;
+    return (r->armed || r->every_pass) && kind == TS_PASS_HEADFUL ? 1u << TS_SITE_RESID : 0;
 }
 
 /* The pass's last token, block by block. */
@@ -76,7 +78,7 @@ static int take_snapshot(resid *r, const ts_run *run, ts_error *err) {
 static int resid_pass(void *self, const ts_pass *pass, ts_error *err) {
     resid *r = self;
     int rc = take_snapshot(r, pass->run, err);
-    if (rc != TS_OK) return rc;
+    if (rc != TS_OK || !r->armed) return rc;
     r->armed = false;
     r->n_snapshots++;
     if (!r->out) return TS_OK;
@@ -137,10 +139,11 @@ static const ts_instrument_class resid_class = {
     .pass = resid_pass, .finish = resid_finish, .free = resid_free,
 };
 
-int ts_resid_attach(ts_session *s, const char *path, bool gate, ts_error *err) {
+static int attach(ts_session *s, const char *path, bool gate, bool every_pass, ts_error *err) {
     resid *r = ts_calloc(1, sizeof(*r));
     if (!r) return ts_fail_nomem(err, "resid-capture", sizeof(*r));
     r->gate = gate;
+    r->every_pass = every_pass;
     if (path && !(r->path = ts_strdup(path))) {
         free(r);
         return ts_fail_nomem(err, "resid-capture", strlen(path));
@@ -148,9 +151,11 @@ int ts_resid_attach(ts_session *s, const char *path, bool gate, ts_error *err) {
     return ts_session_attach(s, &resid_class, r, gate, err);
 }
 
+int ts_resid_attach(ts_session *s, const char *path, bool gate, ts_error *err) { return attach(s, path, gate, false, err); }
+
 int ts_session_attach_resid(ts_session *s, const ts_resid_options *opts, ts_error *err) {
     int rc = ts_options_check(opts, sizeof(*opts), "ts_resid_options", err);
-    return rc == TS_OK ? ts_resid_attach(s, opts->path, false, err) : rc;
+    return rc == TS_OK ? attach(s, opts->path, false, opts->every_pass, err) : rc;
 }
 
 bool ts_resid_allows_speculation(bool mtp_open, bool headless_drafter, ts_error *err) {

@@ -288,7 +288,8 @@ int ts_session_trace_steering(ts_session *s, const char *path, ts_error *err) {
     steering *st = NULL;
     int rc = find_or_make(s, &st, err);
     if (rc == TS_OK && st->trace) rc = ts_fail(err, TS_ERR_STATE, "steering is traced already");
-    if (rc == TS_OK) rc = ts_file_check_target(path, err);
+    if (rc == TS_OK) rc = ts_session_keep_model(s, path, (const char *const[]){NULL}, err);
+    if (rc == TS_OK) rc = ts_output_check(path, err); /* no control vector is JSON */
     if (rc == TS_OK) rc = ts_file_create(path, &st->trace, err);
     return rc == TS_OK ? plan(st, err) : rc;
 }

@@ -115,8 +115,10 @@ int ts_sweep_file_check(ts_sweep *w, ts_error *err) {
     ts_buf_printf(&b, "%s.part.jsonl", path);
     w->part_path = ts_buf_take(&b);
     if (!w->part_path) return ts_fail_nomem(err, "path", 0);
-    if (ts_file_same(path, w->o->path) || ts_file_same(path, w->o->input_path) || (w->o->anchor_path && ts_file_same(path, w->o->anchor_path)))
-        return ts_fail(err, TS_ERR_ARG, "output '%s' is one of the inputs", path);
+    const char *const inputs[] = {w->o->path, w->o->input_path, w->o->anchor_path};
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++)
+        if (inputs[i] && (ts_file_same(path, inputs[i]) || ts_file_same(w->part_path, inputs[i])))
+            return ts_fail(err, TS_ERR_ARG, "output '%s' is one of the inputs", path);
     static const char *const nothing_beside[] = {NULL};
     int rc = ts_session_keep_model(w->s, path, nothing_beside, err);
     if (rc != TS_OK) return rc;
@@ -132,7 +134,7 @@ static int check_head(const ts_sweep *w, const char *line, size_t length, ts_err
     int rc = ts_json_parse(line, length, &head, err);
     if (rc == TS_OK) rc = ts_json_text(head, "plan", &plan, err);
     if (rc == TS_OK && strcmp(plan, w->plan) != 0)
-        rc = ts_fail(err, TS_ERR_STATE, "it belongs to another sweep (prompts, directions, model or options differ); remove it or drop --resume");
+        rc = ts_fail(err, TS_ERR_STATE, "it belongs to another sweep (prompts, directions, model or options differ); remove it, or start over with --overwrite");
     json_decref(head);
     return rc;
 }

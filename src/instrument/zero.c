@@ -158,7 +158,7 @@ static int read_text(zeroing *z, ts_error *err) {
     char *text = NULL;
     size_t length = 0;
     int rc = ts_text_file_read(z->o->input_path, &text, &length, err);
-    if (rc == TS_OK) rc = ts_session_tokenize(z->s, text, length, 0, &z->text, &z->n_text, err);
+    if (rc == TS_OK) rc = ts_session_tokenize(z->s, text, length, z->o->special ? TS_TOKENIZE_SPECIAL : 0, &z->text, &z->n_text, err);
     free(text);
     if (rc == TS_OK && z->n_text < 2)
         rc = ts_fail(err, TS_ERR_ARG, "'%s' has %zu token(s): a text needs at least two", z->o->input_path, z->n_text);

@@ -3,6 +3,7 @@
  * Owns the bookkeeping of passes, slots and pairs; refuses to touch a value itself (hist, topk and
  * ffn_kernel do).
  */
+#include "core/mem.h"
 #include "stats/ffn_stats.h"
 
 #include <stdlib.h>
@@ -52,17 +53,17 @@ static int init_block(ts_ffn_block *b, uint32_t width) {
     b->width = width;
     b->nonfinite.row = UINT64_MAX;
     plan_sets(b);
-    b->mass = calloc((size_t)width + 1, sizeof *b->mass);
+    b->mass = ts_calloc((size_t)width + 1, sizeof *b->mass);
     return b->mass ? 0 : TS_FFN_ERR_MEMORY;
 }
 
 static int init_slot(ts_ffn_slot *slot, const ts_ffn_stats *s) {
-    slot->last = calloc((size_t)s->n_blocks + 1, sizeof *slot->last);
+    slot->last = ts_calloc((size_t)s->n_blocks + 1, sizeof *slot->last);
     if (slot->last == NULL)
         return TS_FFN_ERR_MEMORY;
     for (uint32_t b = 0; b < s->n_blocks; b++) {
         for (int i = 0; i < 2; i++) {
-            slot->last[b].level[i] = malloc((size_t)s->blocks[b].width + 1);
+            slot->last[b].level[i] = ts_malloc((size_t)s->blocks[b].width + 1);
             if (slot->last[b].level[i] == NULL)
                 return TS_FFN_ERR_MEMORY;
         }
@@ -71,7 +72,7 @@ static int init_slot(ts_ffn_slot *slot, const ts_ffn_stats *s) {
 }
 
 static int init_worker(ts_ffn_worker *w, uint32_t widest) {
-    w->bin = malloc(((size_t)widest + 1) * sizeof *w->bin);
+    w->bin = ts_malloc(((size_t)widest + 1) * sizeof *w->bin);
     return ts_topk_init(&w->topk, widest) == 0 && w->bin ? 0 : TS_FFN_ERR_MEMORY;
 }
 
@@ -79,9 +80,9 @@ static int init_stats(ts_ffn_stats *s, const uint32_t *width) {
     uint32_t widest = 0;
     int rc = 0;
 
-    s->blocks = calloc((size_t)s->n_blocks + 1, sizeof *s->blocks);
-    s->slots = calloc(s->n_slots, sizeof *s->slots);
-    s->workers = calloc(s->n_workers, sizeof *s->workers);
+    s->blocks = ts_calloc((size_t)s->n_blocks + 1, sizeof *s->blocks);
+    s->slots = ts_calloc(s->n_slots, sizeof *s->slots);
+    s->workers = ts_calloc(s->n_workers, sizeof *s->workers);
     if (!s->blocks || !s->slots || !s->workers)
         return TS_FFN_ERR_MEMORY;
     for (uint32_t b = 0; b < s->n_blocks && rc == 0; b++) {
@@ -110,7 +111,7 @@ int ts_ffn_stats_create(ts_ffn_stats **out, const uint32_t *width, uint32_t n_bl
         if (width[b] > TS_FFN_MAX_WIDTH)
             return TS_FFN_ERR_ARGUMENT;
     }
-    s = calloc(1, sizeof *s);
+    s = ts_calloc(1, sizeof *s);
     if (s == NULL)
         return TS_FFN_ERR_MEMORY;
     s->kernel = kernel;

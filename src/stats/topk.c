@@ -2,6 +2,7 @@
  * Nested top-K selection over a row histogram.
  * Owns cuts, groups and ties; refuses to order more of the row than the bins the cuts fall in.
  */
+#include "core/mem.h"
 #include "stats/topk.h"
 
 #include <stdlib.h>
@@ -25,10 +26,10 @@ typedef struct group {
 int ts_topk_init(ts_topk *t, uint32_t max_width) {
     size_t n = (size_t)max_width + 4; /* list_bits writes up to four more than it lists */
 
-    t->undecided = malloc((n / 64 + 1) * sizeof *t->undecided);
-    t->listed = malloc(n * sizeof *t->listed);
-    t->grouped = malloc(n * sizeof *t->grouped);
-    t->key = malloc(n * sizeof *t->key);
+    t->undecided = ts_malloc((n / 64 + 1) * sizeof *t->undecided);
+    t->listed = ts_malloc(n * sizeof *t->listed);
+    t->grouped = ts_malloc(n * sizeof *t->grouped);
+    t->key = ts_malloc(n * sizeof *t->key);
     return t->undecided && t->listed && t->grouped && t->key ? 0 : -1;
 }
 

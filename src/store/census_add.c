@@ -2,36 +2,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/file.h"
 #include "core/mem.h"
 #include "store/census.h"
 #include "store/meta.h"
 
 static const char *name_of(const ts_census *c) {
     return c->n_sources > 0 && c->sources[0].path ? c->sources[0].path : "a census";
-}
-
-static int check_shards(const ts_provenance *a, const ts_provenance *b, ts_error *err) {
-    if (a->n_shards != b->n_shards)
-        return ts_fail(err, TS_ERR_ARG, "its model '%s' has %zu files, expected %zu", b->name,
-                       b->n_shards, a->n_shards);
-    for (size_t i = 0; i < a->n_shards; i++) {
-        const ts_shard *x = &a->shards[i], *y = &b->shards[i];
-        if (x->xxh3[0] && y->xxh3[0] && strcmp(x->xxh3, y->xxh3) != 0)
-            return ts_fail(err, TS_ERR_ARG,
-                           "its model file '%s' has xxh3-128 %s, expected %s ('%s')",
-                           ts_path_base(y->path), y->xxh3, x->xxh3, ts_path_base(x->path));
-    }
-    return TS_OK;
-}
-
-static int check_model(const ts_provenance *a, const ts_provenance *b, ts_error *err) {
-    if (strcmp(a->architecture, b->architecture) != 0)
-        return ts_fail(err, TS_ERR_ARG, "its model has architecture '%s', expected '%s'",
-                       b->architecture, a->architecture);
-    if (strcmp(a->name, b->name) != 0)
-        return ts_fail(err, TS_ERR_ARG, "its model is '%s', expected '%s'", b->name, a->name);
-    return check_shards(a, b, err);
 }
 
 static int check_widths(const ts_census_block *a, const ts_census_block *b, uint32_t n,
@@ -159,7 +135,7 @@ static void forget_detail(ts_census *c) {
 }
 
 static int check_same(const ts_census *dst, const ts_census *src, ts_error *err) {
-    int rc = dst->provenance && src->provenance ? check_model(dst->provenance, src->provenance, err)
+    int rc = dst->provenance && src->provenance ? ts_meta_same_model(dst->provenance, src->provenance, err)
                                                 : TS_OK;
     if (rc == TS_OK)
         rc = check_shape(dst, src, err);

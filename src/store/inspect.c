@@ -31,7 +31,7 @@ static int fail_unknown(const char *path, enum ts_file_sort sort, ts_error *err)
                            : "";
     return ts_fail(
         err, TS_ERR_FORMAT,
-        "'%s' is %s: expected a capture, census or logits dump, their .meta or state, a safetensors or a GGUF file%s", path,
+        "'%s' is %s: expected a capture, census, routing census or logits dump, their .meta or state, a safetensors or a GGUF file%s", path,
         ts_sort_name(sort), hint);
 }
 
@@ -54,6 +54,9 @@ static int fill(const char *path, ts_report *r, ts_error *err) {
         return ts_inspect_census(path, r, err);
     case TS_SORT_TRACE:
         return ts_inspect_trace(path, r, err);
+    case TS_SORT_ROUTER:
+    case TS_SORT_ROUTER_CSV:
+        return ts_inspect_router(path, sort == TS_SORT_ROUTER_CSV, r, err);
     case TS_SORT_LOGITS:
         return ts_inspect_logits(path, r, err);
     case TS_SORT_SAFETENSORS:

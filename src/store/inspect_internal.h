@@ -12,6 +12,7 @@ int ts_inspect_meta(const char *path, ts_report *r, ts_error *err);
 int ts_inspect_partial(const char *path, ts_report *r, ts_error *err);
 int ts_inspect_census(const char *path, ts_report *r, ts_error *err);
 int ts_inspect_trace(const char *path, ts_report *r, ts_error *err);
+int ts_inspect_router(const char *path, bool csv, ts_report *r, ts_error *err);
 int ts_inspect_logits(const char *path, ts_report *r, ts_error *err); /* the folder or its meta.json */
 int ts_inspect_gguf(const char *path, ts_report *r, ts_error *err);
 

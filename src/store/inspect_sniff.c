@@ -26,6 +26,10 @@ const char *ts_sort_name(enum ts_file_sort sort) {
         return "the detail of an FFN census (give its .json)";
     case TS_SORT_TRACE:
         return "the trace of an FFN census";
+    case TS_SORT_ROUTER:
+        return "a routing census";
+    case TS_SORT_ROUTER_CSV:
+        return "a list of layers and experts";
     case TS_SORT_LOGITS:
         return "a logits dump";
     case TS_SORT_JSON:
@@ -54,6 +58,18 @@ static bool has_key(const char *text, const char *key) {
     return *at == ':';
 }
 
+/* "layer,expert", or two numbers and the end of a line. */
+static bool is_router_csv(const char *text) {
+    if (strncmp(text, "layer,expert", 12) == 0)
+        return text[12] == '\n' || text[12] == '\r' || text[12] == '\0';
+    size_t a = strspn(text, "0123456789");
+    if (a == 0 || text[a] != ',')
+        return false;
+    size_t b = strspn(text + a + 1, "0123456789");
+    const char *end = text + a + 1 + b;
+    return b > 0 && (*end == '\n' || *end == '\r' || *end == '\0');
+}
+
 static enum ts_file_sort sort_json(const char *text) {
     if (has_key(text, "\"turbospark_partial\""))
         return TS_SORT_PARTIAL;
@@ -61,6 +77,8 @@ static enum ts_file_sort sort_json(const char *text) {
         return TS_SORT_TRACE;
     if (has_key(text, "\"num_layers\"") && has_key(text, "\"inter\"") && has_key(text, "\"overlap_ks\""))
         return TS_SORT_CENSUS;
+    if (has_key(text, "\"num_layers\"") && has_key(text, "\"num_experts\"") && has_key(text, "\"top_k\""))
+        return TS_SORT_ROUTER;
     if (has_key(text, "\"vocab_size\"") && has_key(text, "\"token_ids\""))
         return TS_SORT_LOGITS;
     if (strstr(text, "\"ffn-detail\""))
@@ -102,5 +120,7 @@ int ts_sniff(const char *path, enum ts_file_sort *out, ts_error *err) {
         *out = TS_SORT_SAFETENSORS;
     else if (head[strspn(head, " \t\r\n")] == '{')
         *out = sort_json(head);
+    else if (is_router_csv(head))
+        *out = TS_SORT_ROUTER_CSV;
     return TS_OK;
 }

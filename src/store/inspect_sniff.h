@@ -12,6 +12,8 @@ enum ts_file_sort {
     TS_SORT_CENSUS,  /* an FFN census */
     TS_SORT_DETAIL,  /* the .detail beside it */
     TS_SORT_TRACE,   /* the trace of a census */
+    TS_SORT_ROUTER,  /* a routing census */
+    TS_SORT_ROUTER_CSV, /* its "layer,expert" lines */
     TS_SORT_LOGITS,  /* meta.json of a logits dump */
     TS_SORT_JSON,    /* JSON of another kind */
     TS_SORT_SAFETENSORS,

@@ -44,6 +44,8 @@ int64_t ts_logits_out_rows(const ts_logits_out *o);
 int ts_logits_out_finish(ts_logits_out *o, const char *members, ts_error *err);
 /* Removes what was written, and the folder if it was made for it. NULL is fine. */
 void ts_logits_out_discard(ts_logits_out *o);
+/* Is `path` one of the files a dump in `folder` has or would have? *name (nullable): which. NULL paths are fine. */
+bool ts_logits_dump_holds(const char *folder, const char *path, const char **name);
 /* Bytes of the data. */
 uint64_t ts_logits_out_predict(const ts_logits_spec *spec);
 

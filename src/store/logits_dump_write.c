@@ -4,7 +4,9 @@
 #endif
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +25,7 @@ struct ts_logits_out {
     ts_logits_spec spec;
     char *folder, *meta, *data, *other; /* other: the data file of the other dtype */
     bool made_folder;
+    ts_lock *lock;
     ts_file *file;
     XXH3_state_t *hash;
     void *row; /* [vocab_size] as stored */
@@ -73,6 +76,20 @@ static char *join(const char *folder, const char *name) {
     return path;
 }
 
+bool ts_logits_dump_holds(const char *folder, const char *path, const char **name) {
+    static const char *const names[] = {TS_LOGITS_META, TS_LOGITS_DATA_F16, TS_LOGITS_DATA_F32};
+    char file[PATH_MAX];
+
+    for (size_t i = 0; folder && path && i < sizeof names / sizeof *names; i++) {
+        if (snprintf(file, sizeof file, "%s/%s", folder, names[i]) >= (int)sizeof file || !ts_file_same(file, path))
+            continue;
+        if (name)
+            *name = names[i];
+        return true;
+    }
+    return false;
+}
+
 static int make_names(ts_logits_out *o, ts_error *err) {
     bool half = o->spec.dtype == TS_LOGITS_F16;
 
@@ -105,6 +122,7 @@ static int make_folder(ts_logits_out *o, ts_error *err) {
 }
 
 static void free_all(ts_logits_out *o) {
+    ts_lock_release(o->lock);
     XXH3_freeState(o->hash);
     ts_free(o->folder);
     ts_free(o->meta);
@@ -128,6 +146,8 @@ int ts_logits_out_open(const ts_logits_spec *spec, ts_logits_out **out, ts_error
     rc = make_names(o, err);
     if (!rc)
         rc = make_folder(o, err);
+    if (!rc)
+        rc = ts_lock_take(o->meta, &o->lock, err);
     if (!rc)
         rc = ts_file_create(o->data, &o->file, err);
     if (rc) {
@@ -254,6 +274,8 @@ void ts_logits_out_discard(ts_logits_out *o) {
     if (!o)
         return;
     ts_file_discard(o->file);
+    ts_lock_release(o->lock); /* its file lies in the folder */
+    o->lock = NULL;
     if (o->made_folder)
         rmdir(o->folder);
     free_all(o);

@@ -44,6 +44,8 @@ void ts_meta_resid_head(ts_buf *b, const ts_meta_resid *m);
  * after a failure. */
 int ts_meta_provenance_read(const json_t *meta, ts_provenance *out, ts_error *err);
 void ts_meta_provenance_free(ts_provenance *p);
+/* TS_ERR_ARG naming the difference between b's model and a's: architecture, name, files. */
+int ts_meta_same_model(const ts_provenance *a, const ts_provenance *b, ts_error *err);
 /* One hash for a model of any number of shards: that of its only shard, else of all their hashes in order; "" when
  * one is unknown. */
 void ts_meta_model_hash(const ts_provenance *p, char hex[33]);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/file.h"
 #include "core/mem.h"
 #include "store/fingerprint.h"
 #include "store/meta.h"
@@ -133,4 +134,29 @@ void ts_meta_model_hash(const ts_provenance *p, char hex[33]) {
     else if (p->n_shards > 1 && !b.failed)
         ts_fingerprint_bytes(b.data, b.length, hex);
     ts_buf_free(&b);
+}
+
+/* ---- one model or two */
+
+static int check_shards(const ts_provenance *a, const ts_provenance *b, ts_error *err) {
+    if (a->n_shards != b->n_shards)
+        return ts_fail(err, TS_ERR_ARG, "its model '%s' has %zu files, expected %zu", b->name,
+                       b->n_shards, a->n_shards);
+    for (size_t i = 0; i < a->n_shards; i++) {
+        const ts_shard *x = &a->shards[i], *y = &b->shards[i];
+        if (x->xxh3[0] && y->xxh3[0] && strcmp(x->xxh3, y->xxh3) != 0)
+            return ts_fail(err, TS_ERR_ARG,
+                           "its model file '%s' has xxh3-128 %s, expected %s ('%s')",
+                           ts_path_base(y->path), y->xxh3, x->xxh3, ts_path_base(x->path));
+    }
+    return TS_OK;
+}
+
+int ts_meta_same_model(const ts_provenance *a, const ts_provenance *b, ts_error *err) {
+    if (strcmp(a->architecture, b->architecture) != 0)
+        return ts_fail(err, TS_ERR_ARG, "its model has architecture '%s', expected '%s'",
+                       b->architecture, a->architecture);
+    if (strcmp(a->name, b->name) != 0)
+        return ts_fail(err, TS_ERR_ARG, "its model is '%s', expected '%s'", b->name, a->name);
+    return check_shards(a, b, err);
 }

@@ -153,8 +153,8 @@ static int check_plan(const json_t *v, const ts_resid_out *o, ts_error *err) {
     if (strcmp(plan, o->plan) != 0 || strcmp(format, format_name(o)) != 0 ||
         layers != o->n_layers || hidden != o->n_hidden)
         return ts_fail(err, TS_ERR_STATE,
-                       "partial file '%s' belongs to another corpus or options; remove it or drop "
-                       "--resume",
+                       "partial file '%s' belongs to another corpus or options; remove it, or "
+                       "start over with --overwrite",
                        o->paths.state);
     return TS_OK;
 }
@@ -177,7 +177,7 @@ int ts_resid_state_load(ts_resid_out *o, bool *found, ts_error *err) {
         rc = check_lengths(o, err);
     if (rc == TS_ERR_FORMAT)
         ts_error_prefix(
-            err, "partial file '%s' is damaged; remove it or drop --resume: ", o->paths.state);
+            err, "partial file '%s' is damaged; remove it, or start over with --overwrite: ", o->paths.state);
     json_decref(v);
     *found = rc == TS_OK;
     return rc;

@@ -87,3 +87,24 @@ assert len(m["token_ids"]) == m["rows"] + 1 and m["kind"] == "logits" and m["mod
         [ ! -e stopped ]
     done
 }
+
+@test "steered logits: scale 0 is no steering, to the byte; meta.json says what was in force; the trace is whole" {
+    direction d.gguf length=30
+    ts logits -q -m model.gguf -f text.txt -o zero -t 2 -ub 16 --steering d.gguf --steering-mode clamp --steering-scale 0
+    cmp dump/logits.f16 zero/logits.f16
+    ts logits -m model.gguf -f text.txt -o steered -t 2 -ub 16 --steering d.gguf --steering-mode ablate \
+        --steering-layers 3:4 --steering-trace c.jsonl 2>err
+    grep -qx "turbospark logits: steering: ablate at scale 1 on 2 of 30 blocks ('d.gguf')" err
+    [ "$(member steered steering)" = "\"ablate at scale 1 on 2 of 30 blocks ('d.gguf')\"" ]
+    [ "$(wc -l <c.jsonl)" = $(($(member steered rows) * 2)) ]
+    ! cmp -s dump/logits.f16 steered/logits.f16
+    ts kld dump steered >out 2>&1
+    code=0
+    ts logits -m model.gguf -f text.txt -o none --steering d.gguf --steering-mode ablate --steering-from decode 2>err || code=$?
+    [ "$code" = 2 ]
+    [ "$(cat err)" = "turbospark logits: '--steering-from decode' edits nothing here: the text is all prompt; try 'turbospark logits --help'" ]
+    code=0
+    ts logits -m model.gguf -f text.txt -o none --steering d.gguf --steering-mode ablate --steering-trace none/meta.json 2>err || code=$?
+    [ "$code" = 1 ] || [ "$code" = 2 ]
+    [ ! -e none ]
+}

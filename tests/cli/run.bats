@@ -171,7 +171,8 @@ assert all(s["width"] == 576 and s["how"] == "redirected" for s in resid)'
 @test "bench prints a table that says what decided, and raw samples" {
     ts bench -m model.gguf -n 4 -r 3 --json b.json >out 2>err
     [ ! -s err ]
-    grep -q 'spread of off against itself' out
+    grep -q 'one round of off differs from itself by' out
+    grep -q '95 % interval' out
     ! grep -nE '.{80}' out
     python3 -c '
 import json

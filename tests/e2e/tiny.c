@@ -4,7 +4,7 @@
  * Owns: one key writer per family, one rule per kind of tensor, the GGUF writer. Refuses unknown
  * names.
  */
-#include "tiny.h"
+#include "tiny_recipe.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,32 +13,7 @@
 
 #include "ggml-backend.h"
 #include "ggml.h"
-#include "gguf.h"
 #include "llama.h"
-
-enum {
-    BIAS = 1,  /* real files of the architecture have biases */
-    MOE = 2,   /* has experts */
-    SCALED = 4 /* the embedding is multiplied by sqrt(n_embd) in the graph */
-};
-
-typedef struct recipe recipe;
-
-typedef struct maker {
-    const recipe *r;
-    tiny_opts o;
-    struct gguf_context *meta;
-    struct ggml_context *copies; /* kept tensors, when a file is to be written; else NULL */
-    bool failed;
-} maker;
-
-struct recipe {
-    const char *name;
-    const char *arch;
-    uint32_t n_layer;
-    unsigned flags;
-    void (*keys)(maker *m); /* what the architecture needs beyond the common keys */
-};
 
 /* ---- metadata ---- */
 
@@ -189,22 +164,22 @@ static void keys_hy_v4(maker *m) {
 }
 
 static const recipe recipes[] = {
-    {"llama", "llama", 4, 0, NULL},
-    {"gemma3", "gemma3", 8, SCALED, keys_gemma3},
-    {"qwen3", "qwen3", 4, 0, NULL},
-    {"qwen35", "qwen35", 5, 0, keys_qwen35},
-    {"gpt2", "gpt2", 4, BIAS, NULL},
-    {"nemotron", "nemotron", 4, BIAS, NULL}, /* relu(up)^2, no gate */
-    {"qwen3moe", "qwen3moe", 4, MOE, keys_experts},
-    {"llama-moe", "llama", 4, MOE, NULL},
-    {"deepseek", "deepseek", 4, MOE, keys_deepseek},
-    {"deci", "deci", 5, 0, keys_deci},
-    {"mamba", "mamba", 4, 0, keys_mamba},
-    {"plamo2", "plamo2", 4, 0, keys_plamo2},
-    {"bert", "bert", 3, BIAS, keys_bert},
-    {"deepseek4", "deepseek4", 4, MOE, keys_deepseek4},
-    {"hy_v4", "hy_v4", 3, 0, keys_hy_v4},
-    {"gemma3n", "gemma3n", 22, SCALED, keys_gemma3}, /* llama.cpp wants more than 20 blocks */
+    {"llama", "llama", 4, 0, NULL, NULL, {0}},
+    {"gemma3", "gemma3", 8, SCALED, keys_gemma3, NULL, {0}},
+    {"qwen3", "qwen3", 4, 0, NULL, NULL, {0}},
+    {"qwen35", "qwen35", 5, 0, keys_qwen35, NULL, {0}},
+    {"gpt2", "gpt2", 4, BIAS, NULL, NULL, {0}},
+    {"nemotron", "nemotron", 4, BIAS, NULL, NULL, {0}}, /* relu(up)^2, no gate */
+    {"qwen3moe", "qwen3moe", 4, MOE, keys_experts, NULL, {0}},
+    {"llama-moe", "llama", 4, MOE, NULL, NULL, {0}},
+    {"deepseek", "deepseek", 4, MOE, keys_deepseek, NULL, {0}},
+    {"deci", "deci", 5, 0, keys_deci, NULL, {0}},
+    {"mamba", "mamba", 4, 0, keys_mamba, NULL, {0}},
+    {"plamo2", "plamo2", 4, 0, keys_plamo2, NULL, {0}},
+    {"bert", "bert", 3, BIAS, keys_bert, NULL, {0}},
+    {"deepseek4", "deepseek4", 4, MOE, keys_deepseek4, NULL, {0}},
+    {"hy_v4", "hy_v4", 3, 0, keys_hy_v4, NULL, {0}},
+    {"gemma3n", "gemma3n", 22, SCALED, keys_gemma3, NULL, {0}}, /* llama.cpp wants more than 20 blocks */
 };
 
 const char *const tiny_arch_names[] = {
@@ -216,6 +191,10 @@ static const recipe *find_recipe(const char *name) {
     for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
         if (strcmp(recipes[i].name, name) == 0)
             return &recipes[i];
+    }
+    for (const recipe *r = tiny_archs; r->name; r++) {
+        if (strcmp(r->name, name) == 0)
+            return r;
     }
     return NULL;
 }
@@ -243,7 +222,8 @@ static void put_tokenizer(maker *m) {
 
 static void put_keys(maker *m) {
     char name[64];
-    snprintf(name, sizeof name, "tiny %s", m->r->name);
+    /* not the architecture: llama.cpp reads meaning into names such as phi3 */
+    snprintf(name, sizeof name, "tiny %s", m->r->flags & WIDE ? "model" : m->r->name);
     gguf_set_val_str(m->meta, "general.architecture", m->r->arch);
     gguf_set_val_str(m->meta, "general.name", name);
     put_u32(m, "vocab_size", m->o.n_vocab);
@@ -262,6 +242,10 @@ static void put_keys(maker *m) {
     put_tokenizer(m);
     if (m->r->keys)
         m->r->keys(m); /* last: it may replace a common key */
+    if (m->r->flags & WIDE)
+        tiny_put_spec(m, tiny_wide_spec);
+    if (m->r->spec)
+        tiny_put_spec(m, m->r->spec);
 }
 
 /* ---- weights ---- */
@@ -296,12 +280,16 @@ static bool ends_with(const char *s, const char *tail) {
 
 /* Tensors that llama_model_init_from_user makes though real files of the architecture lack them. */
 static bool is_extra(const maker *m, const char *name) {
+    if ((m->r->flags & WHOLE) || strstr(name, "k_norm.bias"))
+        return false;
     if (ends_with(name, "scale") || strstr(name, "rope_freqs"))
         return true;
     if (strncmp(name, "cls", 3) == 0 || strstr(name, "exp_probs_b_vl"))
         return true;
     if (strstr(name, "ssm_") || strstr(name, "exp_probs_b"))
         return false;
+    if (strstr(name, "time_mix_first") && strcmp(m->r->arch, "rwkv6qwen2") == 0)
+        return true;
     return ends_with(name, ".bias") && !(m->r->flags & BIAS);
 }
 
@@ -388,14 +376,14 @@ static uint32_t or_default(uint32_t v, uint32_t def) {
 static tiny_opts with_defaults(const recipe *r, const tiny_opts *opts) {
     tiny_opts o = opts ? *opts : (tiny_opts){0};
     o.n_layer = or_default(o.n_layer, r->n_layer);
-    o.n_embd = or_default(o.n_embd, 128);
-    o.n_ff = or_default(o.n_ff, 192);
-    o.n_head = or_default(o.n_head, 2);
-    o.n_head_kv = or_default(o.n_head_kv, 1);
-    o.n_ctx_train = or_default(o.n_ctx_train, 2048);
-    o.n_vocab = or_default(o.n_vocab, 160);
-    o.n_expert = or_default(o.n_expert, 8);
-    o.n_expert_used = or_default(o.n_expert_used, 2);
+    o.n_embd = or_default(o.n_embd, or_default(r->size.n_embd, 128));
+    o.n_ff = or_default(o.n_ff, or_default(r->size.n_ff, 192));
+    o.n_head = or_default(o.n_head, or_default(r->size.n_head, 2));
+    o.n_head_kv = or_default(o.n_head_kv, or_default(r->size.n_head_kv, 1));
+    o.n_ctx_train = or_default(o.n_ctx_train, or_default(r->size.n_ctx_train, 2048));
+    o.n_vocab = or_default(o.n_vocab, or_default(r->size.n_vocab, 160));
+    o.n_expert = or_default(o.n_expert, or_default(r->size.n_expert, 8));
+    o.n_expert_used = or_default(o.n_expert_used, or_default(r->size.n_expert_used, 2));
     return o;
 }
 

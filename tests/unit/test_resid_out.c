@@ -122,7 +122,7 @@ static void foreign_partial(void **state) {
     empty_folder("ro_b");
     leave_partial("ro_b/x.json");
     s.plan_hash = "00fe";
-    refuse(s, TS_ERR_STATE, "belongs to another corpus or options; remove it or drop --resume");
+    refuse(s, TS_ERR_STATE, "belongs to another corpus or options; remove it, or start over with --overwrite");
     s = spec_of("ro_b/x.json", false);
     s.n_hidden = HIDDEN + 1;
     refuse(s, TS_ERR_STATE, "belongs to another");
