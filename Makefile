@@ -3,6 +3,7 @@
 #   CUDA=1        setup: build llama.cpp with its CUDA backend (remembered; CUDA=0 goes back)
 #   LLAMA_DIR=P   setup: use the llama.cpp installed under prefix P (remembered)
 #   PREFIX=P      install: where to (default /usr/local); DESTDIR=D stages it below D
+#   UPDATE=1      test-archs: write doc/architectures.md anew
 #   JOBS=N        compile with N jobs (default: all cores)
 
 BUILD   ?= build
@@ -17,10 +18,10 @@ compile    = @$(call configure,$(1),$(2)); cmake --build $(1) -j $(JOBS)
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: help setup build demo test bench asan fuzz fmt lint man install clean distclean
+.PHONY: help setup build demo test test-archs bench asan fuzz fmt lint man install clean distclean
 
 help: ## list the verbs
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r verb text; do \
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r verb text; do \
 	    printf '  make %-10s %s\n' "$$verb" "$$text"; done
 
 setup: ## packages, llama.cpp and the default model, where missing (CUDA=1, LLAMA_DIR=P)
@@ -35,6 +36,11 @@ demo: setup build ## generate text, capture a prompt, measure the overhead
 test: setup build ## all tests
 	@scripts/test-deps
 	@ctest --test-dir $(BUILD) -j 2 --output-on-failure --no-tests=error
+
+test-archs: setup ## every architecture: the table of doc/architectures.md (UPDATE=1 writes it)
+	@$(call configure,$(BUILD),); cmake --build $(BUILD) -j $(JOBS) --target test_archs >$(BUILD)/test-archs.log \
+	    || { cat $(BUILD)/test-archs.log; exit 1; }
+	@$(BUILD)/tests/bin/test_archs $(if $(UPDATE),--update,--check) doc/architectures.md
 
 bench: setup build ## off, redirected and asked side by side: the ratio table
 	@scripts/bench

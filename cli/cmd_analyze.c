@@ -8,6 +8,7 @@
 typedef struct analyze {
     cli_list against;
     bool cache, json, diffable, quiet, verbose;
+    int32_t csv_top_k, csv_experts;
 } analyze;
 
 static int parse(analyze *o, int argc, char **argv, int *n_files) {
@@ -16,6 +17,10 @@ static int parse(analyze *o, int argc, char **argv, int *n_files) {
                "compare with this census, block by block; given again, the files are summed"),
         OPTION(NULL, "cache", NULL, CLI_FLAG, &o->cache,
                "replay the .trace beside each FILE through neuron caches"),
+        OPTION(NULL, "csv-top-k", "N", CLI_I32, &o->csv_top_k,
+               "of a 'layer,expert' CSV: experts a token (default: the shortest run of one layer)", .min = 1, .max = 1 << 24),
+        OPTION(NULL, "csv-experts", "N", CLI_I32, &o->csv_experts,
+               "of a 'layer,expert' CSV: experts of a layer (default: the largest id and one)", .min = 1, .max = 1 << 24),
         OPTION(NULL, "json", NULL, CLI_FLAG, &o->json, "print one JSON object instead of tables"),
         OPTION(NULL, "diffable", NULL, CLI_FLAG, &o->diffable, "leave out the files' names"),
         OPTION("q", "quiet", NULL, CLI_FLAG, &o->quiet, "errors only on stderr"),
@@ -24,8 +29,10 @@ static int parse(analyze *o, int argc, char **argv, int *n_files) {
     const cli_group groups[] = {CLI_GROUP("Options", table)};
     const cli_syntax syntax = {
         "analyze FILE... [options]",
-        "Sums FFN censuses of one model (the .json of 'census' or 'run --ffn-hist') and prints "
-        "what they say: how few neurons hold the mass, what thresholds would skip, how much of "
+        "Sums censuses of one model and prints what they say. Of routing censuses (the .json of "
+        "'router' or 'run --router-hist', or a CSV): how evenly experts are used, how much recurs "
+        "from token to token, each beside uniform routing. Of FFN censuses (the .json of 'census' or 'run --ffn-hist'): "
+        "how few neurons hold the mass, what thresholds would skip, how much of "
         "it recurs from token to token, and a verdict on a neuron cache.",
         groups, 1, true};
 
@@ -55,6 +62,8 @@ int cmd_analyze(int argc, char **argv) {
         opts.against = o.against.items;
         opts.n_against = o.against.n;
         opts.cache = o.cache;
+        opts.csv_top_k = (uint32_t)o.csv_top_k;
+        opts.csv_experts = (uint32_t)o.csv_experts;
         opts.as_json = o.json;
         opts.diffable = o.diffable;
         code = n_files > 0 ? show(&opts) : cli_usage("a census file is needed");

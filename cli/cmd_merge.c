@@ -17,7 +17,7 @@ static int parse(merge *o, int argc, char **argv, int *n_files) {
     };
     const cli_group groups[] = {CLI_GROUP("Options", table)};
     const cli_syntax syntax = {"merge -o FILE FILE... [options]",
-                               "Adds up FFN censuses of one model: counts exactly, masses as sums. "
+                               "Adds up FFN or routing censuses of one model: counts exactly, masses as sums. "
                                "The sum's .meta lists where they came from.",
                                groups, 1, true};
 

@@ -60,6 +60,9 @@ static int wider(int width, const char *text) {
     return n > width ? n : width;
 }
 
+/* A refused block may have no tensor to name. */
+static const char *or_dash(const char *text) { return *text ? text : "-"; }
+
 static void print_table(const ts_site *sites, size_t n) {
     int tensor = 6, type = 4, device = 6;
 
@@ -76,7 +79,7 @@ static void print_table(const ts_site *sites, size_t n) {
 
         snprintf(block, sizeof(block), s->block < 0 ? "-" : "%d", s->block);
         printf("%-9s %5s %-*s %-*s %6lld %-*s %s%s%s\n", ts_site_kind_name(s->kind), block, tensor,
-               s->tensor, type, s->type, (long long)s->width, device, s->device,
+               or_dash(s->tensor), type, or_dash(s->type), (long long)s->width, device, or_dash(s->device),
                ts_site_how_name(s->how), *s->why ? ": " : "", s->why);
     }
 }

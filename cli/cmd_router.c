@@ -26,7 +26,7 @@ static int parse(router *r, int argc, char **argv) {
         OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &r->chat_template,
                "use this template of llama.cpp's instead of the model's"),
         OPTION(NULL, "special", NULL, CLI_FLAG, &r->special,
-               "text such as <|im_start|> in plain prompts is the control token"),
+               "text such as <|im_start|> in prompts and messages is the control token"),
         OPTION("n", "predict", "N", CLI_I32, &r->n_predict,
                "tokens to generate from each prompt; 0 = prompts only (default: {})", .max = INT32_MAX),
         OPTION(NULL, "parallel", "N", CLI_I32, &r->parallel,

@@ -531,20 +531,22 @@ TS_API int ts_zero_run(ts_session *s, const ts_zero_options *opts, ts_zero_row *
 
 typedef struct ts_analyze_options {
     size_t size;
-    const char *const *paths; /* [n_paths] census files of one model, summed */
+    const char *const *paths; /* [n_paths] censuses of one model, summed: FFN, or routing (.json or "layer,expert" CSV) */
     size_t n_paths;
     const char *const *against; /* [n_against] a second group, compared block by block; nullable */
     size_t n_against;
     bool cache;               /* replay PATH.trace through LRU, LFU and Belady caches */
     bool as_json;
     bool diffable;            /* leave out what varies between runs */
+    uint32_t csv_top_k;       /* of a CSV: experts a token; 0 = the shortest run of lines of one layer */
+    uint32_t csv_experts;     /* of a CSV: experts of a layer; 0 = the largest id and one */
 } ts_analyze_options;
 
 /* Tables and verdict as text, or one JSON object; needs no model. TS_ERR_FORMAT names file and fault; TS_ERR_ARG
  * files of different models or shapes, naming the difference. */
 TS_API int ts_analyze(const ts_analyze_options *opts, char **text, ts_error *err);
 
-/* Adds up census files of one model into `output` (PATH.json with .meta and .detail). */
+/* Adds up censuses of one model and kind into `output` (PATH.json with .meta and, of an FFN census, .detail). */
 TS_API int ts_merge(const char *const *paths, size_t n_paths, const char *output, bool overwrite, ts_error *err);
 
 /* ---------------------------------------------------------------- directions */

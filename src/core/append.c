@@ -37,10 +37,12 @@ static int cut_to(int fd, const char *path, uint64_t length, ts_error *err) {
 
 int ts_append_open(const char *path, uint64_t length, ts_append **out, ts_error *err) {
     ts_append *a = NULL;
+    char *target = NULL;
     int fd, rc;
 
     *out = NULL;
-    rc = ts_file_check_target(path, err);
+    rc = ts_target_resolve(path, &target, err); /* refuses; the open below tells the rest */
+    ts_free(target);
     if (rc)
         return rc;
     fd = ts_sys_open(path, O_RDWR | (length ? 0 : O_CREAT), 0666);

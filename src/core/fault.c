@@ -18,6 +18,7 @@ enum { UNREAD = -1 }; /* the environment was not looked at yet */
 
 static atomic_long fault_at = UNREAD;
 static atomic_long fault_calls;
+static atomic_bool files_only;
 
 static long fault_number(void) {
     long at = atomic_load(&fault_at);
@@ -34,6 +35,8 @@ static long fault_number(void) {
 bool ts_fault_hit(int error_number) {
     long at = fault_number();
 
+    if (error_number == ENOMEM && atomic_load(&files_only))
+        return false;
     if (atomic_fetch_add(&fault_calls, 1) + 1 != at)
         return false;
     errno = error_number;
@@ -43,6 +46,10 @@ bool ts_fault_hit(int error_number) {
 void ts_fault_arm(long at) {
     atomic_store(&fault_at, at);
     atomic_store(&fault_calls, 0);
+}
+
+void ts_fault_files_only(bool only) {
+    atomic_store(&files_only, only);
 }
 
 long ts_fault_count(void) {

@@ -17,6 +17,8 @@ bool ts_fault_hit(int error_number);
 /* Starts counting anew; call number `at` fails, 0 = none. Overrules the environment. */
 void ts_fault_arm(long at);
 long ts_fault_count(void); /* calls since ts_fault_arm or the start */
+/* From now on only calls that are no allocations are counted, until it is called with false. */
+void ts_fault_files_only(bool only);
 #else
 static inline bool ts_fault_hit(int error_number) {
     (void)error_number;

@@ -132,13 +132,17 @@ int ts_target_temporary(const char *path, const char *target, char **name, int *
     return TS_ERR_IO;
 }
 
-/* Permissions do not tell all: /proc, quotas, security modules. So a temporary is made and removed. */
+/* Permissions do not tell all: /proc, quotas, security modules. So for a new file a temporary is made and removed. */
 int ts_file_check_target(const char *path, ts_error *err) {
     char *target, *name = NULL;
+    struct stat st;
     int fd, rc = ts_target_resolve(path, &target, err);
 
-    if (!rc)
-        rc = ts_target_temporary(path, target, &name, &fd, err);
+    if (rc || stat(target, &st) == 0) {
+        ts_free(target);
+        return rc;
+    }
+    rc = ts_target_temporary(path, target, &name, &fd, err);
     if (!rc) {
         close(fd);
         unlink(name);

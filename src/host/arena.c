@@ -39,6 +39,23 @@ int ts_arenas_reserve(ts_arenas *a, ggml_backend_buffer_type_t buft, enum ggml_t
     return TS_OK;
 }
 
+static ggml_backend_t device_of(ggml_backend_buffer_type_t buft) {
+    ggml_backend_dev_t dev = ggml_backend_buft_get_device(buft);
+    return dev ? ggml_backend_dev_init(dev, NULL) : NULL;
+}
+
+/* One thread: what it computes is too small for more. */
+static ggml_backend_t processor(void) {
+    ggml_backend_t backend = ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, NULL);
+    ggml_backend_reg_t reg = backend ? ggml_backend_dev_backend_reg(ggml_backend_get_device(backend)) : NULL;
+    union {
+        void *address;
+        void (*set)(ggml_backend_t, int);
+    } threads = {reg ? ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads") : NULL};
+    if (threads.address) threads.set(backend, 1);
+    return backend;
+}
+
 int ts_arenas_allocate(ts_arenas *a, ts_error *err) {
     for (size_t i = 0; i < a->n; i++) {
         ts_arena *arena = &a->list[i];
@@ -47,9 +64,8 @@ int ts_arenas_allocate(ts_arenas *a, ts_error *err) {
             return ts_fail(err, TS_ERR_NOMEM, "cannot allocate %.1f MiB on %s for the tapped sites: a smaller -ub needs less",
                            (double)arena->bytes / 1048576.0, ggml_backend_buft_name(arena->buft));
         ggml_backend_buffer_set_usage(arena->buffer, GGML_BACKEND_BUFFER_USAGE_COMPUTE);
-        arena->host = ggml_backend_buft_is_host(arena->buft);
-        ggml_backend_dev_t dev = ggml_backend_buft_get_device(arena->buft);
-        if (!arena->host && dev) arena->backend = ggml_backend_dev_init(dev, NULL);
+        arena->host = ggml_backend_buft_is_host(arena->buft) && !a->as_device;
+        if (!arena->host) arena->backend = a->as_device ? processor() : device_of(arena->buft);
     }
     return TS_OK;
 }

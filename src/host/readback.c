@@ -20,7 +20,7 @@ static group group_at(const ts_tap *tap, size_t at, size_t arena) {
     const ts_slot *s = tap->slots, *first = &s[at];
     group g = {.first = at, .n = 1, .row = ggml_row_size(first->node.type, first->node.ne[0]), .rows = (size_t)ts_node_rows(&first->node)};
     for (size_t i = at + 1; i < tap->n_slots && wanted(tap, &s[i], arena); i++) {
-        size_t step = s[i].offset - s[i - 1].offset;
+        size_t step = s[i].at - s[i - 1].at;
         if (ggml_row_size(s[i].node.type, s[i].node.ne[0]) != g.row || (size_t)ts_node_rows(&s[i].node) != g.rows) break;
         if (g.n > 1 && step != g.stride) break;
         g.stride = step;
@@ -55,13 +55,17 @@ static size_t bytes_of_arena(const ts_tap *tap, size_t arena) {
 }
 
 static void copy(ggml_backend_t backend, const struct ggml_tensor *whole, const group *g, size_t from, size_t size, char *to, size_t step) {
+    if (g->stride == size && step == size) { /* without a gap */
+        ggml_backend_tensor_get_async(backend, whole, to, from, size * g->n);
+        return;
+    }
     ggml_backend_tensor_get_2d_async(backend, whole, to, from, size, g->n, g->stride ? g->stride : size, step);
 }
 
 /* Runs of neighbouring tokens in one copy each. */
 static void copy_picked(const ts_tap *tap, ggml_backend_t backend, const struct ggml_tensor *whole, const group *g, char *to) {
     const struct ts_run *run = &tap->run;
-    size_t offset = tap->slots[g->first].offset, step = g->row * (size_t)run->n_picked;
+    size_t offset = tap->slots[g->first].at, step = g->row * (size_t)run->n_picked;
     for (int32_t i = 0, n; i < run->n_picked; i += n) {
         for (n = 1; i + n < run->n_picked && run->picked[i + n] == run->picked[i] + n; n++) continue;
         copy(backend, whole, g, offset + (size_t)run->picked[i] * g->row, g->row * (size_t)n, to + g->row * (size_t)i, step);
@@ -91,20 +95,34 @@ static char *room(ggml_backend_buffer_t *buffer, ggml_backend_t backend, size_t 
     return *buffer ? ggml_backend_buffer_get_base(*buffer) : NULL;
 }
 
-static char *take_room(ts_readback *r, ggml_backend_t backend, size_t bytes) {
-    if (bytes <= TS_READBACK_SMALL) return room(&r->ring[r->next++ % TS_READBACK_RING], backend, bytes);
-    return room(&r->large[r->next_large++ % 2], backend, bytes);
+/* All that one token's run can leave in an arena; 0 when that is too much to keep many of. */
+static size_t entry_bytes(const ts_tap *tap, size_t arena) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < tap->n_slots; i++)
+        if (tap->slots[i].bytes && tap->slots[i].arena == arena) bytes += tap->slots[i].one_bytes;
+    return bytes <= TS_READBACK_SMALL ? bytes : 0;
+}
+
+static bool in_ring(const ts_tap *tap, size_t arena, size_t bytes) {
+    return tap->run.n_tokens == 1 && bytes <= tap->readbacks[arena].entry;
+}
+
+static char *take_room(ts_tap *tap, size_t arena, size_t bytes) {
+    ts_readback *r = &tap->readbacks[arena];
+    ggml_backend_t backend = tap->arenas.list[arena].backend;
+    if (!r->entry) r->entry = entry_bytes(tap, arena);
+    if (!in_ring(tap, arena, bytes)) return room(&r->large[r->next_large++ % 2], backend, bytes);
+    char *base = room(&r->ring, backend, r->entry * TS_READBACK_RING);
+    return base ? base + r->next++ % TS_READBACK_RING * r->entry : NULL;
 }
 
 int32_t ts_readback_stay(const struct ts_tap *tap) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < tap->arenas.n; i++) {
-        if (tap->arenas.list[i].host && bytes_of_arena(tap, i) > 0) return 0;
-        bytes = bytes_of_arena(tap, i) > bytes ? bytes_of_arena(tap, i) : bytes;
+    for (size_t i = 0; i < tap->n_slots; i++) {
+        const ts_slot *slot = &tap->slots[i];
+        if (slot->seen == TS_SLOT_UNSEEN || !((tap->wanted >> slot->site.pub.kind) & 1u)) continue;
+        if (!slot->read_back || !in_ring(tap, slot->arena, bytes_of_arena(tap, slot->arena))) return 0;
     }
-    for (size_t i = 0; i < tap->n_slots; i++)
-        if (tap->slots[i].seen == TS_SLOT_STAGED || (tap->slots[i].seen == TS_SLOT_REDIRECTED && !tap->slots[i].read_back)) return 0;
-    return bytes > 0 && bytes <= TS_READBACK_SMALL ? TS_READBACK_RING - 1 : 0;
+    return TS_READBACK_RING - 1;
 }
 
 /* ---- a run */
@@ -123,7 +141,7 @@ static int read_arena(ts_tap *tap, size_t index, ts_error *err) {
     ts_arena *arena = &tap->arenas.list[index];
     struct ggml_tensor whole = whole_arena(arena);
     size_t bytes = bytes_of_arena(tap, index);
-    char *to = bytes ? take_room(&tap->readbacks[index], arena->backend, bytes) : NULL;
+    char *to = bytes ? take_room(tap, index, bytes) : NULL;
     if (bytes && !to) return ts_fail_nomem(err, "rows read back", bytes);
     for (size_t i = 0; bytes && i < tap->n_slots;) {
         if (!wanted(tap, &tap->slots[i], index)) {
@@ -132,7 +150,7 @@ static int read_arena(ts_tap *tap, size_t index, ts_error *err) {
         }
         group g = group_at(tap, i, index);
         if (picks(tap, &g)) copy_picked(tap, arena->backend, &whole, &g, to);
-        else copy(arena->backend, &whole, &g, tap->slots[i].offset, g.row * g.rows, to, g.row * g.rows);
+        else copy(arena->backend, &whole, &g, tap->slots[i].at, g.row * g.rows, to, g.row * g.rows);
         mark(tap, &g, to);
         to += bytes_of(tap, &g);
         i += g.n;
@@ -149,13 +167,9 @@ int ts_readback_run(struct ts_tap *tap, ts_error *err) {
     return rc;
 }
 
-static void drop(ggml_backend_buffer_t *list, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (list[i]) ggml_backend_buffer_free(list[i]);
-}
-
 void ts_readback_free(ts_readback *r) {
-    drop(r->ring, TS_READBACK_RING);
-    drop(r->large, 2);
+    if (r->ring) ggml_backend_buffer_free(r->ring);
+    for (size_t i = 0; i < 2; i++)
+        if (r->large[i]) ggml_backend_buffer_free(r->large[i]);
     memset(r, 0, sizeof(*r));
 }

@@ -8,13 +8,13 @@
 
 struct ts_tap;
 
-#define TS_READBACK_RING 40                       /* buffers for small runs, so that rows outlive later runs */
-#define TS_READBACK_SMALL ((size_t)4 << 20)       /* bytes of such a run at most */
+#define TS_READBACK_RING 40               /* runs of one token whose rows are kept side by side */
+#define TS_READBACK_SMALL ((size_t)4 << 20) /* bytes of such a run at most */
 
-/* Page-locked memory of one device, taken in turn. */
+/* Page-locked memory of one device. */
 typedef struct ts_readback {
-    ggml_backend_buffer_t ring[TS_READBACK_RING], large[2];
-    size_t next, next_large;
+    ggml_backend_buffer_t ring, large[2]; /* taken in turn: runs of one token, others */
+    size_t entry, next, next_large;       /* entry: bytes of one run in the ring */
 } ts_readback;
 
 /* Copies what the run at hand wrote of the wanted kinds from every device arena, and waits. Slots whose rows came are

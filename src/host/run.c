@@ -20,6 +20,9 @@ static int grow(struct ts_run *run, int32_t n, ts_error *err) {
     return TS_OK;
 }
 
+/* One token sent cannot be out of order: what it is need not be fetched from a device. */
+static bool alone(const ts_tap *tap) { return tap->expect.n == 1 && tap->run.n_tokens == 1; }
+
 static void read_ids(const struct ggml_tensor *t, int32_t *out, int32_t n) {
     ggml_backend_tensor_get(t, out, 0, (size_t)n * sizeof(int32_t));
 }
@@ -68,7 +71,7 @@ static int open_run(ts_tap *tap, const struct ggml_tensor *ids, ts_error *err) {
     for (size_t i = 0; i < tap->n_slots; i++) {
         tap->slots[i].seen = TS_SLOT_UNSEEN;
         tap->slots[i].occurrences = 0;
-        tap->slots[i].staged_valid = false;
+        tap->slots[i].staged_valid = tap->slots[i].read_back = tap->slots[i].picked = false;
     }
     tap->run_open = true;
     rc = guard_tokens(tap, err);
@@ -79,7 +82,8 @@ static int open_run(ts_tap *tap, const struct ggml_tensor *ids, ts_error *err) {
 /* M-RoPE carries four positions a token, the first n_tokens of them being the text's. */
 static void read_positions(struct ts_run *run, const struct ggml_tensor *t) {
     if (!readable_ids(t) || t->ne[0] < run->n_tokens || t->ne[0] % run->n_tokens != 0) return;
-    read_ids(t, run->positions, run->n_tokens);
+    if (alone(run->tap)) run->positions[0] = run->tap->expect.positions[0];
+    else read_ids(t, run->positions, run->n_tokens);
     run->has_positions = true;
 }
 
@@ -88,7 +92,8 @@ static int read_out_ids(struct ts_run *run, const struct ggml_tensor *t, ts_erro
     int32_t n = (int32_t)t->ne[0];
     if (n > run->n_tokens)
         return ts_fail(err, TS_ERR_ENGINE, "the graph names %d outputs for %d tokens", n, run->n_tokens);
-    read_ids(t, run->out_ids, n);
+    if (alone(run->tap) && n == 1) run->out_ids[0] = 0;
+    else read_ids(t, run->out_ids, n);
     run->n_out = n;
     run->has_out_ids = true;
     return TS_OK;
@@ -125,6 +130,7 @@ int ts_run_close(ts_tap *tap, ts_error *err) {
     tap->run_open = false;
     tap->n_runs++;
     int rc = guard_positions(tap, err);
+    if (rc == TS_OK) rc = ts_device_edit_close(tap, err);
     if (rc == TS_OK && tap->on_run) rc = tap->on_run(&tap->run, tap->user, err);
     tap->expect.cursor += (size_t)tap->run.n_tokens;
     return rc;
@@ -138,6 +144,8 @@ void ts_run_free(struct ts_run *run) {
     free(run->picked);
     memset(run, 0, sizeof(*run));
 }
+
+int32_t ts_run_rows_stay(const ts_run *run) { return ts_readback_stay(run->tap); }
 
 int32_t ts_run_n_tokens(const ts_run *run) { return run->n_tokens; }
 const int32_t *ts_run_tokens(const ts_run *run) { return run->has_tokens ? run->tokens : NULL; }

@@ -55,6 +55,7 @@ int ts_session_open(const ts_session_options *opts, ts_session **out, ts_error *
     memcpy(&s->opts, opts, opts->size < sizeof(*opts) ? opts->size : sizeof(*opts));
     s->opts.size = sizeof(s->opts);
     rc = copy_strings(s, err);
+    s->as_device = opts->share && opts->share->as_device;
     if (rc == TS_OK && opts->share)
         s->model = ts_model_share(opts->share->model);
     else if (rc == TS_OK)
@@ -262,6 +263,7 @@ int ts_session_start(ts_session *s, ts_error *err) {
         s->tap = ts_calloc(1, sizeof(*s->tap));
         if (!s->tap) return ts_fail_nomem(err, "tap", sizeof(*s->tap));
         s->tap->want = s->opts.tap;
+        s->tap->arenas.as_device = s->as_device;
     }
     int rc = make_context(s, err);
     if (rc == TS_OK && s->tap && s->opts.tap != TS_TAP_DECLINE) rc = start_tap_or_go_on(s, err);

@@ -28,6 +28,7 @@ struct ts_session {
     unsigned extra_sites;    /* wanted by a corpus command rather than an instrument */
     ts_range blocks;
     bool started, unified, warned_bos;
+    bool as_device;          /* tests: take host memory for a device's; before start; sessions that share inherit it */
     const float *added;      /* [n_layer][n_embd] vectors for llama.cpp's adapter, set before start; NULL = none */
     bool adapter_on;         /* after start: the graph applies them, by the graph itself */
     char steering[512];      /* what is edited in every decode, "" = nothing */

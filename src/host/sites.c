@@ -174,18 +174,6 @@ static int32_t missing_resid(const finder *f) {
     return -1;
 }
 
-/* A row for a block without such a tensor, so that it is told why. */
-static int add_missing(finder *f, enum ts_site_kind kind, int32_t block, const char *why) {
-    ts_site_entry *e = grow(f);
-    if (!e) return ts_fail_nomem(f->err, "site table", f->table->n * sizeof(*e));
-    e->pub.kind = kind;
-    e->pub.block = block;
-    e->pub.how = TS_HOW_REFUSED;
-    e->op = "NONE";
-    snprintf(e->pub.why, sizeof(e->pub.why), "%s", why);
-    return TS_OK;
-}
-
 /* Hyper-connections mix several streams by weights of their own. */
 static bool mixes_streams(const finder *f, int32_t block) {
     char prefix[32], name[GGML_MAX_NAME];
@@ -198,27 +186,33 @@ static bool mixes_streams(const finder *f, int32_t block) {
     return false;
 }
 
-static int add_missing_resids(finder *f) {
-    for (int32_t block = 0; block < f->table->n_layer; block++) {
-        if (ts_sites_find(f->table, TS_SITE_RESID, block)) continue;
-        bool streams = mixes_streams(f, block);
-        int rc = add_missing(f, TS_SITE_RESID, block,
-                             streams ? "hyper-connections: several residual streams, no single one"
-                                     : "no node is named l_out, and no norm of the next block reads one");
-        if (rc != TS_OK) return rc;
-    }
-    return TS_OK;
+static void refuse_resid(const finder *f, ts_site *site, const char *why) {
+    site->how = TS_HOW_REFUSED;
+    snprintf(site->why, sizeof(site->why), "%s",
+             mixes_streams(f, site->block) ? "hyper-connections: several residual streams, no single one" : why);
 }
 
 /* One stream runs through all blocks. Where the structure shows some only, what it shows is something else: with
  * hyper-connections, the several streams merged for the head. */
 static void doubt_resid(finder *f, size_t begin, int32_t missing) {
-    for (size_t i = begin; i < f->table->n; i++) {
-        ts_site *site = &f->table->entries[i].pub;
-        if (site->how == TS_HOW_REFUSED) continue;
-        site->how = TS_HOW_REFUSED;
-        snprintf(site->why, sizeof(site->why), "block %d hands on no single residual stream, so this is none", missing);
+    char why[80];
+    snprintf(why, sizeof(why), "block %d hands on no single residual stream, so this is none", missing);
+    for (size_t i = begin; i < f->table->n; i++)
+        if (f->table->entries[i].pub.how != TS_HOW_REFUSED) refuse_resid(f, &f->table->entries[i].pub, why);
+}
+
+/* Rows for the blocks without such a tensor, so that it is told why. */
+static int add_missing_resids(finder *f) {
+    for (int32_t block = 0; block < f->table->n_layer; block++) {
+        if (ts_sites_find(f->table, TS_SITE_RESID, block)) continue;
+        ts_site_entry *e = grow(f);
+        if (!e) return ts_fail_nomem(f->err, "site table", f->table->n * sizeof(*e));
+        e->pub.kind = TS_SITE_RESID;
+        e->pub.block = block;
+        e->op = "NONE";
+        refuse_resid(f, &e->pub, "no node is named l_out, and no norm of the next block reads one");
     }
+    return TS_OK;
 }
 
 /* Where no node is called l_out: the input of the next block's first norm. */

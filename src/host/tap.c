@@ -33,10 +33,29 @@ static void observe(ts_tap *tap, struct ggml_tensor *t) {
 
 /* ---- slots by name */
 
-static size_t hash_name(const char *name) {
-    size_t h = 14695981039346656037u;
-    for (; *name; name++) h = (h ^ (unsigned char)*name) * 1099511628211u;
-    return h;
+/* Eight bytes of a name; what stands behind its end counts for nothing. */
+static uint64_t name_word(const char *at) {
+    uint64_t w = 0;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    memcpy(&w, at, sizeof(w));
+    uint64_t ends = (w - 0x0101010101010101u) & ~w & 0x8080808080808080u;
+    return ends ? w & ((ends & (~ends + 1)) - 1) : w;
+#else
+    for (int i = 0; i < 8 && at[i]; i++) w = w << 8 | (unsigned char)at[i];
+    return w;
+#endif
+}
+
+/* Asked about every node of every pass, so a word at a time. `name` has room for GGML_MAX_NAME bytes. */
+static size_t hash_name(const char name[GGML_MAX_NAME]) {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < GGML_MAX_NAME; i += 8) {
+        uint64_t w = name_word(name + i);
+        h = (h ^ w) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+        if (w >> 56 == 0) break;
+    }
+    return (size_t)h;
 }
 
 static ts_slot *slot_named(ts_tap *tap, const char *name) {
@@ -104,12 +123,15 @@ static int stage(ts_slot *slot, ts_error *err) {
 /* Points the node at its slot. False when this graph's node does not allow it. */
 static bool redirect(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t) {
     ts_arena *arena = &tap->arenas.list[slot->arena];
+    char *base = ggml_backend_buffer_get_base(arena->buffer);
     if (t->buffer != arena->buffer) { /* a reused graph's node points here already */
+        bool one = tap->run.n_tokens == 1;
         if (ts_node_why_not(t) || ggml_backend_buffer_get_type(t->buffer) != arena->buft) return false;
-        if (ggml_backend_buft_get_alloc_size(arena->buft, t) > slot->bytes) return false;
+        if (ggml_backend_buft_get_alloc_size(arena->buft, t) > (one ? slot->one_bytes : slot->bytes)) return false;
         t->buffer = arena->buffer;
-        t->data = (char *)ggml_backend_buffer_get_base(arena->buffer) + slot->offset;
+        t->data = base + (one ? slot->one_offset : slot->offset);
     }
+    slot->at = (size_t)((char *)t->data - base);
     slot->seen = TS_SLOT_REDIRECTED;
     slot->node = *t;
     return true;
@@ -133,9 +155,10 @@ static bool visit_site(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t) {
     return edits(tap, slot) || ((tap->wanted >> slot->site.pub.kind) & 1u);
 }
 
-/* Rows in host memory are edited where they are, others by way of a copy. */
+/* Rows in host memory are edited where they are, others on their device or by way of a copy. */
 static int edit_rows(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t, ts_error *err) {
     int64_t rows = ts_node_rows(t);
+    bool done = false;
     const int32_t *tokens = ts_run_row_tokens(&tap->run, rows);
     bool host = ggml_backend_buffer_is_host(t->buffer), changed = false;
     const void *copy = t->data;
@@ -145,7 +168,9 @@ static int edit_rows(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t, ts_error
         return ts_fail(err, TS_ERR_UNSUPPORTED, "'%s' cannot be edited: not one contiguous f32 row a token", t->name);
     slot->node = *t;
     slot->staged_valid = false;
-    int rc = host ? TS_OK : stage(slot, err);
+    int rc = ts_device_edit_run(tap, slot, t, &done, err);
+    if (rc != TS_OK || done) return rc;
+    if (!host) rc = stage(slot, err);
     if (rc != TS_OK) return rc;
     if (!host) copy = slot->staged;
     rc = tap->edit.fn(&tap->run, &slot->site.pub, (float *)copy, rows, t->ne[0], tokens, &changed, tap->edit.user, err);
@@ -273,6 +298,11 @@ static bool requested(const ts_site_entry *e, unsigned kinds, ts_range blocks) {
     return e->pub.block < 0 || (e->pub.block >= blocks.first && e->pub.block <= blocks.last);
 }
 
+static int reserve(ts_tap *tap, ts_slot *slot, int32_t rows, size_t *offset, size_t *bytes, ts_error *err) {
+    const ts_site_entry *e = &slot->site;
+    return ts_arenas_reserve(&tap->arenas, e->buft, e->type, e->ne[0], e->ne[1], rows, &slot->arena, offset, bytes, err);
+}
+
 int ts_tap_request(ts_tap *tap, unsigned kinds, ts_range blocks, int32_t n_ubatch, ts_error *err) {
     tap->n_ubatch = n_ubatch;
     tap->slots = ts_calloc(tap->table.n + 1, sizeof(*tap->slots));
@@ -283,8 +313,11 @@ int ts_tap_request(ts_tap *tap, unsigned kinds, ts_range blocks, int32_t n_ubatc
         ts_slot *slot = &tap->slots[tap->n_slots++];
         slot->site = *e;
         if (e->pub.how != TS_HOW_REDIRECTED || tap->want != TS_TAP_REDIRECT) continue;
-        int rc = ts_arenas_reserve(&tap->arenas, e->buft, e->type, e->ne[0], e->ne[1], n_ubatch, &slot->arena, &slot->offset,
-                                   &slot->bytes, err);
+        int rc = reserve(tap, slot, n_ubatch, &slot->offset, &slot->bytes, err);
+        if (rc != TS_OK) return rc;
+    }
+    for (size_t i = 0; i < tap->n_slots; i++) { /* side by side: one copy takes them all */
+        int rc = tap->slots[i].bytes ? reserve(tap, &tap->slots[i], 1, &tap->slots[i].one_offset, &tap->slots[i].one_bytes, err) : TS_OK;
         if (rc != TS_OK) return rc;
     }
     int rc = index_names(tap, err);
@@ -320,7 +353,10 @@ void ts_tap_free(ts_tap *tap) {
     free(tap->by_name);
     free(tap->observed);
     ts_run_free(&tap->run);
-    for (size_t i = 0; i < TS_ARENA_MAX; i++) ts_readback_free(&tap->readbacks[i]);
+    for (size_t i = 0; i < TS_ARENA_MAX; i++) {
+        ts_readback_free(&tap->readbacks[i]);
+        ts_device_edit_free(&tap->edits[i]);
+    }
     ts_arenas_free(&tap->arenas);
     ts_sites_free(&tap->table);
 }

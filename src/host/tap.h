@@ -5,6 +5,7 @@
 #define TS_HOST_TAP_H
 
 #include "host/arena.h"
+#include "host/device_edit.h"
 #include "host/readback.h"
 #include "host/sites.h"
 #include "llama.h"
@@ -22,6 +23,8 @@ enum ts_slot_seen { TS_SLOT_UNSEEN = 0, TS_SLOT_REDIRECTED, TS_SLOT_STAGED };
 typedef struct ts_slot {
     ts_site_entry site;
     size_t arena, offset, bytes; /* reserved room; bytes 0 when the site is only asked for */
+    size_t one_offset, one_bytes; /* and the room for one token, beside the other sites' */
+    size_t at;                   /* where the current run writes, from the arena's base */
     char *staged;                /* copied rows (asked for, or read back from a device one by one), contiguous */
     size_t staged_bytes;
     /* of the current run */
@@ -59,6 +62,12 @@ typedef struct ts_edit {
     unsigned kinds;
     ts_range blocks;
     const bool *mask; /* [block], nullable: only these of the range */
+    /* Nullable: what `fn` does, as steps that a device takes by itself; steps[TS_EDIT_STEPS] gets the block's for this run.
+     * False where the run's rows are not all edited alike: then `fn` edits them. */
+    bool (*steps)(const struct ts_run *run, int32_t block, ts_edit_step *steps, size_t *n, void *user);
+    /* Nullable: the coefficients that step had, [n_rows], by the end of the run. |c| >= TS_EDIT_C_MAX: not finite. */
+    int (*taken)(const struct ts_run *run, const ts_site *site, size_t step, const float *c, int64_t n_rows, const int32_t *token_index,
+                 void *user, ts_error *err);
 } ts_edit;
 
 typedef struct ts_tap {
@@ -72,6 +81,7 @@ typedef struct ts_tap {
     bool any_at_reader;           /* some slot's key is a weight's name */
     ts_arenas arenas;
     ts_readback readbacks[TS_ARENA_MAX]; /* of each arena on a device */
+    ts_device_edit edits[TS_ARENA_MAX];  /* likewise */
     int32_t n_ubatch;
     struct ts_run run;
     bool run_open;
@@ -108,6 +118,8 @@ int ts_tap_end(ts_tap *tap, struct llama_context *ctx, int decoded, ts_error *er
 ts_slot *ts_tap_slot(const ts_tap *tap, enum ts_site_kind kind, int32_t block);
 /* Which token of the run each of `rows` rows of a slot belongs to; NULL when the counts do not fit. */
 const int32_t *ts_run_row_tokens(const struct ts_run *run, int64_t rows);
+/* Through how many later runs this one's rows stay valid, after they were read once. */
+int32_t ts_run_rows_stay(const struct ts_run *run);
 /* Sequence id of a token of the run, 0 when none were given. */
 int32_t ts_run_seq_id(const struct ts_run *run, int32_t token);
 /* Its position in its sequence, -1 when unknown. Known before the run ends where the session sent the tokens. */

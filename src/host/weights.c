@@ -14,6 +14,7 @@ void ts_weights_learn(ts_ffn_weights *dense, ts_ffn_weights *shared, int32_t n_l
     for (size_t i = 0; i < n; i++) {
         if (nodes[i]->op != GGML_OP_MUL_MAT || !nodes[i]->src[0]) continue;
         note(dense, n_layer, nodes[i]->src[0], "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight");
+        note(dense, n_layer, nodes[i]->src[0], "-", "channel_mix_key.weight", "channel_mix_value.weight"); /* RWKV has no gate */
         note(shared, n_layer, nodes[i]->src[0], "ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight");
     }
 }

@@ -4,9 +4,11 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/file.h"
 #include "core/log.h"
+#include "instrument/analyze_router.h"
 #include "store/inspect_sniff.h"
 
 /* A file of ours of another kind is named before it fails as a census. */
@@ -87,7 +89,7 @@ static int make_sections(ts_analysis *a, ts_error *err) {
         else if (rc == TS_OK)
             a->n_sections++;
     }
-    if (rc == TS_OK && a->n_sections == 0)
+    if (rc == TS_OK && a->n_sections == 0 && !a->experts)
         rc = ts_fail(err, TS_ERR_FORMAT, "the census has no block with an FFN");
     return rc;
 }
@@ -131,13 +133,24 @@ TS_API int ts_analyze(const ts_analyze_options *opts, char **text, ts_error *err
     char *key = NULL, *other_key = NULL;
     ts_analyze_pairs pairs = {0};
     ts_analyze_cache cache = {0};
+    ts_experts experts = {0};
+    ts_expert_analysis inside = {0};
     ts_analysis a = {.census = &sum};
     int rc = check_options(opts, text, err);
 
-    if (rc != TS_OK)
-        return rc;
+    bool routed = false;
+    if (rc == TS_OK)
+        rc = ts_route_is(opts->paths[0], &routed, err);
+    if (rc != TS_OK || routed)
+        return rc == TS_OK ? ts_route_analyze_files(opts, text, err) : rc;
     a.diffable = opts->diffable;
     rc = read_group(opts->paths, opts->n_paths, &sum, &key, err);
+    if (rc == TS_OK)
+        rc = ts_expert_read_group(opts->paths, opts->n_paths, sum.decode_passes, &experts, err);
+    if (rc == TS_OK && experts.n_layers) {
+        rc = ts_expert_analyze(&inside, &experts, err);
+        a.experts = &inside;
+    }
     if (rc == TS_OK)
         rc = make_sections(&a, err);
     if (rc == TS_OK && opts->n_against) {
@@ -159,6 +172,8 @@ TS_API int ts_analyze(const ts_analyze_options *opts, char **text, ts_error *err
     ts_analyze_section_free(&a.sections[1]);
     ts_analyze_pairs_free(&pairs);
     ts_analyze_cache_free(&cache);
+    ts_experts_free(&experts);
+    ts_expert_analysis_free(&inside);
     ts_census_free(&sum);
     ts_census_free(&other);
     ts_free(key);
@@ -168,7 +183,7 @@ TS_API int ts_analyze(const ts_analyze_options *opts, char **text, ts_error *err
 
 /* Neither a file to merge nor one that stands beside it is replaced. */
 static int keep_shard(const char *output, const char *shard, ts_error *err) {
-    static const char *const beside[] = {"detail", "meta", "trace"};
+    static const char *const beside[] = {"detail", "meta", "trace", "experts"};
     int rc = TS_OK;
 
     if (shard && ts_file_same(shard, output))
@@ -184,6 +199,24 @@ static int keep_shard(const char *output, const char *shard, ts_error *err) {
     return rc;
 }
 
+/* What stands beside the files is added up too; without it none stays beside the sum. */
+static int merge_experts(const char *const *paths, size_t n_paths, uint64_t decode_passes, const char *output, bool overwrite,
+                         ts_error *err) {
+    ts_experts experts = {0};
+    char *beside = ts_path_with_extension(output, "experts");
+    int rc = beside ? ts_expert_read_group(paths, n_paths, decode_passes, &experts, err) : ts_fail_nomem(err, "a path", strlen(output));
+
+    if (rc == TS_OK && !overwrite && access(beside, F_OK) == 0)
+        rc = ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", beside);
+    if (rc == TS_OK && experts.n_layers)
+        rc = ts_experts_write(&experts, beside, false, err);
+    else if (rc == TS_OK && access(beside, F_OK) == 0 && unlink(beside) != 0)
+        rc = ts_fail_errno(err, TS_ERR_IO, "cannot remove '%s'", beside);
+    ts_experts_free(&experts);
+    ts_free(beside);
+    return rc;
+}
+
 TS_API int ts_merge(const char *const *paths, size_t n_paths, const char *output, bool overwrite, ts_error *err) {
     ts_census sum = {0};
     ts_lock *lock = NULL;
@@ -192,6 +225,10 @@ TS_API int ts_merge(const char *const *paths, size_t n_paths, const char *output
 
     if (!paths || n_paths == 0 || !output)
         return ts_fail(err, TS_ERR_ARG, "merging needs files and an output");
+    bool routed = false;
+    rc = ts_route_is(paths[0], &routed, err);
+    if (rc != TS_OK || routed)
+        return rc == TS_OK ? ts_route_merge(paths, n_paths, output, overwrite, err) : rc;
     rc = ts_census_check_target(output, overwrite, err);
     for (size_t i = 0; i < n_paths && rc == TS_OK; i++)
         rc = keep_shard(output, paths[i], err);
@@ -199,6 +236,8 @@ TS_API int ts_merge(const char *const *paths, size_t n_paths, const char *output
         rc = ts_lock_take(output, &lock, err);
     if (rc == TS_OK)
         rc = read_group(paths, n_paths, &sum, &key, err);
+    if (rc == TS_OK)
+        rc = merge_experts(paths, n_paths, sum.decode_passes, output, overwrite, err);
     if (rc == TS_OK)
         rc = ts_census_write(&sum, output, NULL, NULL, sum.partial, overwrite, err);
     ts_lock_release(lock);

@@ -6,6 +6,7 @@
 #define TS_INSTRUMENT_ANALYZE_H
 
 #include "core/buf.h"
+#include "instrument/analyze_expert.h"
 #include "stats/cache_replay.h"
 #include "stats/coverage.h"
 #include "store/census.h"
@@ -135,6 +136,7 @@ typedef struct ts_analysis {
     size_t n_sections;
     const ts_analyze_pairs *pairs; /* nullable */
     const ts_analyze_cache *cache; /* nullable */
+    const ts_expert_analysis *experts; /* nullable */
     bool diffable;
 } ts_analysis;
 

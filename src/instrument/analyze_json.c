@@ -201,6 +201,8 @@ void ts_analysis_json(ts_buf *b, const ts_analysis *a) {
     add_head(b, a);
     for (size_t i = 0; i < a->n_sections; i++)
         add_section(b, &a->sections[i]);
+    if (a->experts)
+        ts_expert_json(b, a->experts);
     if (a->pairs)
         add_against(b, a);
     if (a->cache)

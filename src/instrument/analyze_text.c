@@ -301,6 +301,8 @@ void ts_analysis_text(ts_buf *b, const ts_analysis *a) {
         add_working_set(b, s);
         add_verdict(b, s);
     }
+    if (a->experts)
+        ts_expert_text(b, a->experts);
     if (a->pairs)
         add_pairs(b, a);
     if (a->cache)

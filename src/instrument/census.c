@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "instrument/census_plan.h"
+#include "instrument/expert.h"
 #include "instrument/ffn_checkpoint.h"
 #include "instrument/ffn_write.h"
 #include "instrument/group.h"
@@ -32,6 +33,8 @@ typedef struct census {
     ts_ffn_progress done;
     ts_lock *lock;
     char *checkpoint_path, *trace_path, *trace_part; /* NULL = measure only */
+    ts_experts experts; /* no layers: the model has none */
+    char *experts_path, *experts_part;
     ts_provenance prov; /* empty without output */
     bool replace;       /* files that exist may be replaced: told so, or they are an unfinished census' */
     ts_census_result *result;
@@ -66,17 +69,31 @@ static char *join(const char *path, const char *suffix) {
 
 static bool exists(const char *path) { return access(path, F_OK) == 0; }
 
+/* Whether the model has experts is not known yet; a file of an earlier census' would be taken for this one's. */
+static int check_experts_target(const census *c, ts_error *err) {
+    const char *path = c->o->output_path;
+    if (strcmp(path, c->experts_path) == 0 || ts_file_same(path, c->experts_path))
+        return ts_fail(err, TS_ERR_ARG, "'%s' would be both census and expert census; name the census .json", path);
+    if (!c->replace && exists(c->experts_path))
+        return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", c->experts_path);
+    return ts_file_check_target(c->experts_path, err);
+}
+
 /* Before anything is computed: may the files stand there. */
 static int check_output(census *c, ts_error *err) {
     const char *path = c->o->output_path;
     c->checkpoint_path = join(path, ".part.census");
     c->trace_part = join(path, ".part.trace");
     c->trace_path = ts_path_with_extension(path, "trace");
-    if (!c->checkpoint_path || !c->trace_part || !c->trace_path) return ts_fail_nomem(err, "output path", 0);
+    c->experts_path = ts_path_with_extension(path, "experts");
+    c->experts_part = join(path, ".part.experts");
+    if (!c->checkpoint_path || !c->trace_part || !c->trace_path || !c->experts_path || !c->experts_part)
+        return ts_fail_nomem(err, "output path", 0);
     c->replace = c->o->overwrite || (c->o->resume && exists(c->checkpoint_path));
-    static const char *const beside[] = {"detail", "meta", "trace", NULL};
+    static const char *const beside[] = {"detail", "meta", "trace", "experts", NULL};
     int rc = ts_session_keep_model(c->s, path, beside, err);
     if (rc == TS_OK) rc = ts_census_check_target(path, c->replace, err);
+    if (rc == TS_OK) rc = check_experts_target(c, err);
     if (rc != TS_OK || !c->o->trace) return rc;
     if (strcmp(path, c->trace_path) == 0 || ts_file_same(path, c->trace_path))
         return ts_fail(err, TS_ERR_ARG, "'%s' would be both census and trace; name the census .json", path);
@@ -112,25 +129,61 @@ static int plan_trace(census *c, ts_trace_spec *spec, uint32_t *k, ts_error *err
     return rc;
 }
 
+/* The experts' state first: the other one says that both are there. */
+static int write_checkpoint(census *c, ts_error *err) {
+    int rc = TS_OK;
+    if (c->experts.n_layers) {
+        memcpy(c->experts.plan, c->plan.hash, sizeof(c->plan.hash));
+        c->experts.batches = c->done.batches;
+        rc = ts_experts_write(&c->experts, c->experts_part, true, err);
+    }
+    return rc == TS_OK ? ts_ffn_checkpoint_write(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, err) : rc;
+}
+
+/* *same: the state is of the checkpoint at hand. */
+static int resume_experts(census *c, bool *same, ts_error *err) {
+    ts_experts old = {0};
+    *same = true;
+    if (!c->experts.n_layers || c->done.batches == 0) return TS_OK;
+    *same = false;
+    if (!exists(c->experts_part)) return TS_OK;
+    int rc = ts_experts_read(c->experts_part, &old, err);
+    if (rc == TS_OK && strcmp(old.plan, c->plan.hash) == 0 && old.batches == c->done.batches && ts_experts_add(&c->experts, &old, NULL) == TS_OK)
+        *same = true;
+    ts_experts_free(&old);
+    return rc;
+}
+
 /* A fresh census first replaces whatever checkpoint an earlier one left, so that no resume takes up that one's. */
 static int begin_files(census *c, const ts_trace_spec *spec, ts_error *err) {
     ts_trace_at at = {c->done.trace_bytes, c->done.trace_passes, c->done.trace_generations};
     int rc = TS_OK;
-    if (c->done.batches == 0)
-        rc = ts_ffn_checkpoint_write(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, err);
+    if (c->done.batches == 0) rc = write_checkpoint(c, err);
     if (rc != TS_OK || !c->o->trace) return rc;
     return ts_trace_open(c->trace_part, spec, at.bytes ? &at : NULL, &c->ffn.trace, err);
 }
 
-/* Goes on where the checkpoint says. Without its trace (killed just before the end) it is worth nothing: from the
- * start again. */
+static void close_counts(census *c) {
+    ts_ffn_census_close(&c->ffn);
+    ts_experts_free(&c->experts);
+}
+
+static int open_counts(census *c, ts_error *err) {
+    int rc = ts_ffn_census_open_beside(&c->ffn, c->s, (uint32_t)c->plan.parallel, err);
+    return rc == TS_OK && ts_expert_any(c->s) ? ts_expert_open(&c->experts, c->s, err) : rc;
+}
+
+/* Goes on where the checkpoint says. Without its trace (killed just before the end) or its experts (killed between the two)
+ * it is worth nothing: from the start again. */
 static int resume(census *c, ts_error *err) {
     bool found = false;
     int rc = ts_ffn_checkpoint_read(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, &found, err);
-    if (rc == TS_OK && c->o->trace && c->done.trace_bytes && !exists(c->trace_part)) {
-        ts_ffn_census_close(&c->ffn);
+    bool same = true;
+    if (rc == TS_OK) rc = resume_experts(c, &same, err);
+    if (rc == TS_OK && (!same || (c->o->trace && c->done.trace_bytes && !exists(c->trace_part)))) {
+        close_counts(c);
         memset(&c->done, 0, sizeof(c->done));
-        rc = ts_ffn_census_open(&c->ffn, c->s, (uint32_t)c->plan.parallel, err);
+        rc = open_counts(c, err);
     }
     c->tokens_resumed = c->done.tokens;
     return rc;
@@ -160,7 +213,7 @@ static int checkpoint(census *c, ts_error *err) {
     c->done.trace_bytes = at.bytes;
     c->done.trace_passes = at.passes;
     c->done.trace_generations = at.generations;
-    if (rc == TS_OK) rc = ts_ffn_checkpoint_write(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, err);
+    if (rc == TS_OK) rc = write_checkpoint(c, err);
     c->checkpointed = now();
     c->checkpoint_cost = c->checkpointed - begin;
     return rc;
@@ -177,8 +230,13 @@ static int advance(census *c, ts_error *err) {
 /* ---- generation */
 
 static int on_pass(const ts_run *run, const int32_t *seqs, const bool *first, void *user, ts_error *err) {
-    return ts_ffn_census_run(&((census *)user)->ffn, run, seqs, first, err);
+    census *c = user;
+    int rc = ts_ffn_census_run(&c->ffn, run, seqs, first, err);
+    return rc == TS_OK && c->experts.n_layers ? ts_expert_run(&c->experts, run, err) : rc;
 }
+
+/* Kinds that a block does not have are neither tapped nor read. */
+static unsigned wanted(const census *c) { return c->experts.n_layers ? TS_FFN_SITES | TS_EXPERT_SITES : TS_FFN_SITES; }
 
 static int run_group(census *c, ts_error *err) {
     size_t n = c->group.n;
@@ -200,7 +258,7 @@ static int walk_prompts(census *c, ts_error *err) {
     int rc = ts_group_init(&c->group, c->s, (size_t)c->plan.parallel, err);
     c->group.n_predict = c->plan.n_predict;
     c->group.ignore_eos = c->o->ignore_eos;
-    c->group.wanted = c->o->no_tap ? 0 : TS_FFN_SITES;
+    c->group.wanted = c->o->no_tap ? 0 : wanted(c);
     c->group.on_pass = on_pass;
     c->group.user = c;
     while (rc == TS_OK && !ts_session_stopped(c->s)) {
@@ -219,6 +277,7 @@ static int on_window(const ts_run *run, void *user, ts_error *err) {
     census *c = user;
     int rc = ts_ffn_census_run(&c->ffn, run, c->slots + c->run_base, c->begins + c->run_base, err);
     c->run_base += (size_t)ts_run_n_tokens(run);
+    if (rc == TS_OK && c->experts.n_layers) rc = ts_expert_run(&c->experts, run, err);
     return rc;
 }
 
@@ -230,7 +289,7 @@ static int run_window(census *c, size_t at, size_t n, ts_error *err) {
     c->run_base = 0;
     for (size_t i = 0; rc == TS_OK && i < n; i += chunk) {
         ts_decode d = {.tokens = c->plan.text + at + i, .positions = c->positions + i, .output = c->output + i,
-                       .n = n - i < chunk ? n - i : chunk, .wanted = TS_FFN_SITES, .skip_head = true,
+                       .n = n - i < chunk ? n - i : chunk, .wanted = wanted(c), .skip_head = true,
                        .on_run = c->o->no_tap ? NULL : on_window, .user = c};
         rc = ts_session_decode(c->s, &d, err);
     }
@@ -259,34 +318,57 @@ static int walk_text(census *c, ts_error *err) {
 
 /* ---- life */
 
+static int check_trace(const census *c, ts_error *err) {
+    for (int32_t il = 0; il < c->ffn.n_layer; il++)
+        if (c->ffn.width[il]) return TS_OK;
+    return ts_fail(err, TS_ERR_UNSUPPORTED, "architecture '%s' has no dense FFN whose neurons a trace could name: see 'turbospark router --trace'",
+                   c->s->model->architecture);
+}
+
 static int prepare(census *c, ts_error *err) {
     int rc = ts_census_plan_make(&c->plan, c->s, c->o, err);
     if (rc == TS_OK && c->o->output_path) rc = check_output(c, err);
-    if (rc == TS_OK && !c->o->no_tap) rc = ts_session_want(c->s, TS_FFN_SITES, NULL, err);
+    if (rc == TS_OK && !c->o->no_tap) rc = ts_session_want(c->s, TS_FFN_SITES | TS_EXPERT_SITES, NULL, err);
     if (rc == TS_OK) rc = ts_session_start(c->s, err);
-    if (rc == TS_OK && !c->o->no_tap) rc = ts_ffn_census_open(&c->ffn, c->s, (uint32_t)c->plan.parallel, err);
+    if (rc == TS_OK && !c->o->no_tap) rc = open_counts(c, err);
+    if (rc == TS_OK && c->o->trace) rc = check_trace(c, err);
     if (rc == TS_OK && c->o->output_path) rc = open_output(c, err);
     ts_progress p = progress(c);
     if (rc == TS_OK && c->o->on_plan) c->o->on_plan(&p, c->o->user);
     return rc;
 }
 
+/* Of a model without experts, none may stay from an earlier census. */
+static int write_experts(census *c, ts_error *err) {
+    if (!c->experts.n_layers) {
+        remove(c->experts_path);
+        return TS_OK;
+    }
+    ts_experts out = c->experts; /* a finished file has no plan */
+    out.plan[0] = '\0';
+    ts_meta_model_hash(&c->prov, out.model);
+    return ts_experts_write(&out, c->experts_path, false, err);
+}
+
 /* The census first and its trace last: killed in between, resume still has what it needs. */
 static int finish_files(census *c, ts_error *err) {
-    int rc = ts_ffn_write(&c->ffn, &c->prov, c->o->output_path, false, c->replace, err);
+    int rc = write_experts(c, err);
+    if (rc == TS_OK) rc = ts_ffn_write(&c->ffn, &c->prov, c->o->output_path, false, c->replace, err);
     if (rc == TS_OK && c->ffn.trace) {
         rc = ts_trace_finish(c->ffn.trace, c->trace_path, err);
         c->ffn.trace = NULL;
     }
     if (rc != TS_OK) return rc;
     remove(c->checkpoint_path);
+    if (c->experts.n_layers) remove(c->experts_part);
     if (!c->o->trace) remove(c->trace_part); /* of an earlier census that had one */
     return TS_OK;
 }
 
 /* What was counted, marked partial; checkpoint and unfinished trace stay for resume. */
 static int finish_partial(census *c, ts_error *err) {
-    int rc = ts_ffn_write(&c->ffn, &c->prov, c->o->output_path, true, c->replace, err);
+    int rc = write_experts(c, err);
+    if (rc == TS_OK) rc = ts_ffn_write(&c->ffn, &c->prov, c->o->output_path, true, c->replace, err);
     if (rc != TS_OK) return rc;
     const char *what = c->o->text ? "tokens" : "prompts";
     uint64_t done = c->o->text ? c->done.tokens : c->done.prompts, total = c->o->text ? c->plan.n_tokens : c->plan.summary.n_prompts;
@@ -309,13 +391,15 @@ static int conclude(census *c, ts_error *err) {
 static void release(census *c) {
     if (c->ffn.trace) ts_trace_close(c->ffn.trace, NULL);
     c->ffn.trace = NULL;
-    ts_ffn_census_close(&c->ffn);
+    close_counts(c);
     ts_group_free(&c->group);
     ts_census_plan_free(&c->plan);
     ts_lock_release(c->lock);
     free(c->checkpoint_path);
     free(c->trace_path);
     free(c->trace_part);
+    free(c->experts_path);
+    free(c->experts_part);
     ts_provenance_free(&c->prov);
     free(c->positions);
     free(c->slots);

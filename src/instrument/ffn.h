@@ -27,6 +27,8 @@ typedef struct ts_ffn_census {
 /* On a started session that tapped TS_FFN_SITES. `n_slots` sequences side by side. TS_ERR_UNSUPPORTED when no block
  * has a dense or shared FFN, naming what there is. */
 int ts_ffn_census_open(ts_ffn_census *c, ts_session *s, uint32_t n_slots, ts_error *err);
+/* The same, but a model that has experts only gives a census of empty blocks, which counts passes. */
+int ts_ffn_census_open_beside(ts_ffn_census *c, ts_session *s, uint32_t n_slots, ts_error *err);
 /* One graph run, every row of it a pass of the slot slots[token]; begins[token] starts a generation there.
  * Arrays are [n_tokens of the run]; begins nullable. A run of one token may be counted later, at the latest by a wait. */
 int ts_ffn_census_run(ts_ffn_census *c, const ts_run *run, const int32_t *slots, const bool *begins, ts_error *err);

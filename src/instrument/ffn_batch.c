@@ -17,6 +17,7 @@ typedef struct lane {
     int32_t block;
     uint32_t width;
     ts_rows rows;
+    const float **pass; /* [room of the job] rows of passes that wait, in the copy or where the host keeps them */
 } lane;
 
 struct ts_ffn_job {
@@ -28,7 +29,8 @@ struct ts_ffn_job {
     lane *lanes;         /* [n_lanes] */
     int32_t n_lanes;
     float *copy;         /* [lane][room][width], made when first needed */
-    int32_t room, *index; /* [room] 0, 1, .. */
+    int32_t room;
+    bool waiting;        /* the passes came one by one: see lane.pass */
 };
 
 int ts_ffn_failed(int rc, ts_error *err) {
@@ -64,9 +66,9 @@ static void free_job(struct ts_ffn_job *job) {
     free(job->begins);
     free(job->dense_pass);
     free(job->shared_pass);
+    for (int32_t i = 0; i < job->n_lanes; i++) free(job->lanes[i].pass);
     free(job->lanes);
     free(job->copy);
-    free(job->index);
     free(job);
 }
 
@@ -82,9 +84,9 @@ static int make_job(ts_ffn_census *c, struct ts_ffn_job **out, ts_error *err) {
     }
     size_t fit = BATCH_BYTES / (pass_bytes + 1);
     job->room = fit < 1 ? 1 : fit > BATCH_PASSES ? BATCH_PASSES : (int32_t)fit;
-    job->index = ts_malloc((size_t)job->room * sizeof(*job->index));
-    if (!job->index) return ts_fail_nomem(err, "census passes", (size_t)job->room * sizeof(*job->index));
-    for (int32_t i = 0; i < job->room; i++) job->index[i] = i;
+    for (int32_t i = 0; i < job->n_lanes; i++)
+        if (!(job->lanes[i].pass = ts_calloc((size_t)job->room, sizeof(float *))))
+            return ts_fail_nomem(err, "census passes", (size_t)job->room * sizeof(float *));
     return reserve_passes(job, job->room, err);
 }
 
@@ -116,7 +118,7 @@ static const float *row_of(const ts_rows *rows, int32_t t) {
 static int count_lane(const struct ts_ffn_job *job, const lane *l, int32_t from, int32_t to, ts_error *err) {
     const uint64_t *pass = l->stats == job->census->dense ? job->dense_pass : job->shared_pass;
     for (int32_t t = from; t < to; t++) {
-        const float *row = row_of(&l->rows, t);
+        const float *row = job->waiting ? l->pass[t] : row_of(&l->rows, t);
         if (!row) return ts_fail(err, TS_ERR_ENGINE, "block %d gave no FFN row for token %d of the run", l->block, t);
         int rc = ts_ffn_record_numbered(l->stats, 0, (uint32_t)job->slots[t], (uint32_t)l->block, pass[t], row);
         if (rc != 0) return ts_ffn_failed(rc, err);
@@ -186,20 +188,22 @@ static void note(struct ts_ffn_job *job, int32_t at, int32_t n, const int32_t *s
     job->n = at + n;
 }
 
-/* The next run overwrites the rows of this one. */
-static int copy_rows(struct ts_ffn_job *job, const ts_run *run, ts_error *err) {
+/* Where the next run overwrites the rows of this one they are copied, else they wait where they are. */
+static int keep_rows(struct ts_ffn_job *job, const ts_run *run, ts_error *err) {
     size_t floats = 0;
-    for (int32_t i = 0; i < job->n_lanes; i++) floats += (size_t)job->room * job->lanes[i].width;
+    int rc = find_rows(job, run, err);
+    for (int32_t i = 0; rc == TS_OK && i < job->n_lanes; i++) {
+        lane *l = &job->lanes[i];
+        if (l->rows.n_rows != 1) return ts_fail(err, TS_ERR_ENGINE, "block %d gave no FFN row for token 0 of the run", l->block);
+        l->pass[job->n] = l->rows.data;
+        floats += (size_t)job->room * l->width;
+    }
+    if (rc != TS_OK || ts_run_rows_stay(run) >= 2 * job->room) return rc; /* one job fills while the other is counted */
     if (!job->copy && !(job->copy = ts_malloc(floats * sizeof(float)))) return ts_fail_nomem(err, "census rows", floats * sizeof(float));
     float *at = job->copy;
     for (int32_t i = 0; i < job->n_lanes; i++) {
         lane *l = &job->lanes[i];
-        ts_rows rows;
-        int rc = ts_run_rows(run, l->kind, l->block, &rows, err);
-        if (rc != TS_OK) return rc;
-        if (rows.n_rows != 1) return ts_fail(err, TS_ERR_ENGINE, "block %d gave no FFN row for token 0 of the run", l->block);
-        memcpy(at + (size_t)job->n * l->width, rows.data, l->width * sizeof(float));
-        l->rows = (ts_rows){.data = at, .n_rows = job->n + 1, .width = l->width, .token_index = job->index};
+        l->pass[job->n] = memcpy(at + (size_t)job->n * l->width, l->rows.data, l->width * sizeof(float));
         at += (size_t)job->room * l->width;
     }
     return TS_OK;
@@ -209,12 +213,14 @@ int ts_ffn_census_run(ts_ffn_census *c, const ts_run *run, const int32_t *slots,
     int32_t n = ts_run_n_tokens(run);
     int rc;
     if (n == 1) {
-        rc = copy_rows(c->filling, run, err);
+        rc = keep_rows(c->filling, run, err);
         if (rc != TS_OK) return rc;
+        c->filling->waiting = true;
         note(c->filling, c->filling->n, 1, slots, begins);
         return c->filling->n == c->filling->room ? flush(c, err) : TS_OK;
     }
     if ((rc = ts_ffn_census_wait(c, err)) != TS_OK) return rc; /* in order, and the job's memory is ours */
+    c->counting->waiting = false;
     rc = reserve_passes(c->counting, n, err);
     if (rc == TS_OK) rc = find_rows(c->counting, run, err);
     if (rc != TS_OK) return rc;

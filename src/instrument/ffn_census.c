@@ -26,7 +26,7 @@ static int refuse(const ts_session *s, ts_error *err) {
     if (refused)
         return ts_fail(err, TS_ERR_UNSUPPORTED, "architecture '%s' cannot be counted in block %d: %s", arch, refused->block, refused->why);
     if (counts[TS_SITE_EXPERTS])
-        return ts_fail(err, TS_ERR_UNSUPPORTED, "architecture '%s' has no dense FFN, it has experts in %d blocks: see 'turbospark router'",
+        return ts_fail(err, TS_ERR_UNSUPPORTED, "architecture '%s' has no dense FFN, it has experts in %d blocks: see 'turbospark census' and 'turbospark router'",
                        arch, counts[TS_SITE_EXPERTS]);
     return ts_fail(err, TS_ERR_UNSUPPORTED, "architecture '%s' has no dense FFN (no ffn_down in its graph)", arch);
 }
@@ -59,7 +59,14 @@ static bool any_refused(const ts_session *s) {
     return refused != NULL;
 }
 
-int ts_ffn_census_open(ts_ffn_census *c, ts_session *s, uint32_t n_slots, ts_error *err) {
+static bool has_experts(const ts_session *s) {
+    int32_t counts[TS_SITE_KIND_COUNT] = {0};
+    const ts_site *refused = NULL;
+    count_kinds(&s->tap->table, counts, &refused);
+    return counts[TS_SITE_EXPERTS] > 0;
+}
+
+static int open_census(ts_ffn_census *c, ts_session *s, uint32_t n_slots, bool beside, ts_error *err) {
     memset(c, 0, sizeof(*c));
     c->session = s;
     c->n_layer = llama_model_n_layer(s->model->llama);
@@ -69,13 +76,22 @@ int ts_ffn_census_open(ts_ffn_census *c, ts_session *s, uint32_t n_slots, ts_err
     c->dense_kind = ts_calloc(n, sizeof(*c->dense_kind));
     if (!c->width || !c->shared_width || !c->dense_kind) return ts_fail_nomem(err, "census", n * sizeof(*c->width));
     bool both = false;
-    if (!find_widths(c, &both) || any_refused(s)) return refuse(s, err);
+    bool any = find_widths(c, &both) || (beside && has_experts(s));
+    if (!any || any_refused(s)) return refuse(s, err);
     ts_ffn_options o = {.n_slots = n_slots, .n_workers = 1};
     int rc = ts_ffn_stats_create(&c->dense, c->width, (uint32_t)c->n_layer, &o);
     if (rc == 0 && both) rc = ts_ffn_stats_create(&c->shared, c->shared_width, (uint32_t)c->n_layer, &o);
     if (rc != 0) return ts_ffn_failed(rc, err);
     rc = ts_worker_create(ts_engine_cores() > s->opts.n_threads, &c->worker, err);
     return rc == TS_OK ? ts_ffn_batches_open(c, err) : rc;
+}
+
+int ts_ffn_census_open(ts_ffn_census *c, ts_session *s, uint32_t n_slots, ts_error *err) {
+    return open_census(c, s, n_slots, false, err);
+}
+
+int ts_ffn_census_open_beside(ts_ffn_census *c, ts_session *s, uint32_t n_slots, ts_error *err) {
+    return open_census(c, s, n_slots, true, err);
 }
 
 void ts_ffn_census_close(ts_ffn_census *c) {

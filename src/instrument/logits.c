@@ -1,5 +1,5 @@
 /* Logits of a text: runs it teacher-forced, window by window (logits_plan.h), and streams each row to a dump. Refuses
- * a session that has started. What it leaves is a whole dump or nothing. */
+ * a session that has started. What it leaves is a whole dump, one marked partial after a stop, or nothing. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ static int walk_window(run *r, const ts_logits_window *w, ts_error *err) {
     ts_session_clear(r->s);
     for (size_t at = w->begin; rc == TS_OK && at < w->end; at += r->batch) {
         size_t n = w->end - at < r->batch ? w->end - at : r->batch;
-        if (ts_session_stopped(r->s)) return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted: '%s' was not written", r->o->output_path);
+        if (ts_session_stopped(r->s)) return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted");
         rc = decode(r, w, at, n, err);
         if (rc == TS_OK) rc = write_rows(r, n, err);
         r->done += n;
@@ -190,6 +190,18 @@ static void fill_result(const run *r, ts_logits_result *out) {
                               .n_bytes = ts_logits_out_predict(&r->spec), .seconds = seconds_since(&r->begin)};
 }
 
+/* What a stop leaves: the rows so far, unless a whole dump stands there. */
+static int save_part(run *r, ts_error *err) {
+    ts_error why = {0};
+    int64_t rows = ts_logits_out_rows(r->out), total = (int64_t)r->n_text - 1;
+    if (ts_logits_out_cut(r->out, &why) != TS_OK) return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted: %s", why.message);
+    int rc = ts_logits_out_finish(r->out, NULL, err);
+    r->out = NULL;
+    if (rc != TS_OK) return rc;
+    return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " rows: '%s' holds them, marked partial", rows, total,
+                   r->o->output_path);
+}
+
 int ts_logits_run(ts_session *s, const ts_logits_options *opts, ts_logits_result *out, ts_error *err) {
     run r = {.s = s, .o = opts};
     clock_gettime(CLOCK_MONOTONIC, &r.begin);
@@ -201,6 +213,7 @@ int ts_logits_run(ts_session *s, const ts_logits_options *opts, ts_logits_result
     if (rc == TS_OK) rc = start_session(&r, err);
     if (rc == TS_OK) report(&r, r.o->on_plan);
     if (rc == TS_OK) rc = walk(&r, err);
+    if (rc == TS_ERR_INTERRUPTED) rc = save_part(&r, err);
     if (rc == TS_OK) {
         rc = ts_logits_out_finish(r.out, NULL, err);
         r.out = NULL;

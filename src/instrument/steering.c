@@ -51,15 +51,18 @@ static int trace_row(steering *st, const ts_steering_file *f, const ts_run *run,
     return rc;
 }
 
+static void warn_nonfinite(steering *st, int32_t block, int32_t position) {
+    if (st->nonfinite_warned) return;
+    ts_log(TS_LOG_WARN, "steering: block %d is not finite at position %d: such rows are left as they are", block, position);
+    st->nonfinite_warned = true;
+}
+
 static int edit_row(steering *st, const ts_steering_file *f, const ts_run *run, int32_t block, int32_t token, float *row, bool *changed,
                     ts_error *err) {
     double c = 0.0;
     enum ts_steer_outcome outcome = ts_steer_row(&f->axes[block], &f->rule, row, &c);
     *changed = *changed || outcome == TS_STEER_EDITED;
-    if (outcome == TS_STEER_NONFINITE && !st->nonfinite_warned) {
-        ts_log(TS_LOG_WARN, "steering: block %d is not finite at position %d: such rows are left as they are", block, ts_run_position(run, token));
-        st->nonfinite_warned = true;
-    }
+    if (outcome == TS_STEER_NONFINITE) warn_nonfinite(st, block, ts_run_position(run, token));
     return st->trace ? trace_row(st, f, run, block, token, c, outcome == TS_STEER_EDITED, err) : TS_OK;
 }
 
@@ -73,6 +76,69 @@ static int edit(const struct ts_run *run, const ts_site *site, float *rows, int6
             if (f->by_adapter || f->axes[site->block].n == 0 || !chosen(st, f, ts_run_position(run, token_index[r]))) continue;
             rc = edit_row(st, f, run, site->block, token_index[r], rows + r * width, changed, err);
         }
+    return rc;
+}
+
+/* ---- the same on a device */
+
+/* Files that edit a block in this run, in order. False where some of its rows are steered and others are not. */
+static bool files_of_run(const steering *st, const ts_run *run, int32_t block, const ts_steering_file **files, size_t *n) {
+    *n = 0;
+    for (size_t i = 0; i < st->n_files; i++) {
+        const ts_steering_file *f = &st->files[i];
+        if (f->by_adapter || f->axes[block].n == 0) continue;
+        bool first = chosen(st, f, ts_run_position(run, 0));
+        for (int32_t t = 1; t < ts_run_n_tokens(run); t++)
+            if (chosen(st, f, ts_run_position(run, t)) != first) return false;
+        if (first) files[(*n)++] = f;
+    }
+    return true;
+}
+
+static ts_edit_step step_of(const ts_steering_file *f, int32_t block) {
+    const ts_steer_axis *axis = &f->axes[block];
+    const ts_steer_rule *r = &f->rule;
+    ts_edit_step s = {.u = axis->u32, .v = axis->u32, .b = (float)-r->scale, .gate = (float)r->gate, .restore = r->mode == TS_STEER_RENORM};
+    if (r->mode == TS_STEER_CLAMP) s.a = (float)(r->scale * r->target);
+    if (r->mode == TS_STEER_ADD) {
+        s.v = axis->d;
+        s.a = (float)r->scale;
+        s.b = 0.0f;
+    }
+    return s;
+}
+
+/* At scale 0 the row must stay the same bits, which adding a zero does not promise. */
+static bool device_steps(const struct ts_run *run, int32_t block, ts_edit_step *steps, size_t *n, void *user) {
+    const ts_steering_file *files[MAX_FILES];
+    if (!files_of_run(user, run, block, files, n)) return false;
+    for (size_t i = 0; i < *n; i++) {
+        ts_edit_step s = step_of(files[i], block);
+        if (files[i]->rule.scale == 0 || !isfinite(s.a) || !isfinite(s.b)) return false;
+        steps[i].u = s.u; /* field by field: what lies between them stays zero */
+        steps[i].v = s.v;
+        steps[i].a = s.a;
+        steps[i].b = s.b;
+        steps[i].gate = s.gate;
+        steps[i].restore = s.restore;
+    }
+    return true;
+}
+
+static int device_taken(const struct ts_run *run, const ts_site *site, size_t step, const float *c, int64_t n_rows,
+                        const int32_t *token_index, void *user, ts_error *err) {
+    steering *st = user;
+    const ts_steering_file *files[MAX_FILES];
+    size_t n;
+    int rc = TS_OK;
+    files_of_run(st, run, site->block, files, &n);
+    for (int64_t r = 0; r < n_rows && rc == TS_OK; r++) {
+        bool finite = fabsf(c[r]) < TS_EDIT_C_MAX; /* false for a NaN */
+        if (!finite) warn_nonfinite(st, site->block, ts_run_position(run, token_index[r]));
+        if (!st->trace) continue;
+        bool edited = finite && !(fabsf(c[r]) < (float)files[step]->rule.gate);
+        rc = trace_row(st, files[step], run, site->block, token_index[r], finite ? (double)c[r] : NAN, edited, err);
+    }
     return rc;
 }
 
@@ -182,7 +248,8 @@ static int steering_start(void *self, ts_session *s, ts_error *err) {
     if (!fill_mask(st)) return TS_OK;
     int rc = require_sites(st, err);
     if (rc == TS_OK) rc = check_collapse(st, err);
-    s->edit = (ts_edit){.fn = edit, .user = st, .kinds = 1u << TS_SITE_RESID, .blocks = {0, st->n_layer - 1}, .mask = st->mask};
+    s->edit = (ts_edit){.fn = edit, .user = st, .kinds = 1u << TS_SITE_RESID, .blocks = {0, st->n_layer - 1}, .mask = st->mask,
+                        .steps = device_steps, .taken = device_taken};
     return rc;
 }
 

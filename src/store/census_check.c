@@ -182,8 +182,6 @@ int ts_census_check(const ts_census *c, ts_error *err) {
     if (c->n_layers == 0 || c->n_layers > TS_CENSUS_MAX_LAYERS)
         return ts_fail(err, TS_ERR_FORMAT, "expected 1 to %d blocks, got %" PRIu32,
                        TS_CENSUS_MAX_LAYERS, c->n_layers);
-    if (widest == 0)
-        return ts_fail(err, TS_ERR_FORMAT, "no block has a dense FFN");
     if (widest != c->inter)
         return ts_fail(err, TS_ERR_FORMAT, "inter is %" PRIu32 ", the widest block has %" PRIu32,
                        c->inter, widest);

@@ -75,6 +75,7 @@ int ts_inspect_logits(const char *path, ts_report *r, ts_error *err) {
     ts_report_text(r, "dtype", "%s", d->dtype == TS_LOGITS_F16 ? "f16" : "f32");
     ts_report_int(r, "first_scored_position", d->first_scored_position);
     ts_report_int(r, "prompt_len", d->prompt_len);
+    if (d->partial) ts_report_text(r, "partial", "yes: it was interrupted");
     if (d->model) ts_report_text(r, "model", "%s", d->model);
     ts_report_text(r, "checked", "%s", d->hash[0] ? "size and hash" : "size");
     ts_report_line(r, "  'turbospark kld' compares two of them");

@@ -24,6 +24,8 @@ const char *ts_sort_name(enum ts_file_sort sort) {
         return "an FFN census";
     case TS_SORT_DETAIL:
         return "the detail of an FFN census (give its .json)";
+    case TS_SORT_EXPERTS:
+        return "the expert census beside an FFN census (give its .json)";
     case TS_SORT_TRACE:
         return "the trace of an FFN census";
     case TS_SORT_ROUTER:
@@ -83,6 +85,8 @@ static enum ts_file_sort sort_json(const char *text) {
         return TS_SORT_LOGITS;
     if (strstr(text, "\"ffn-detail\""))
         return TS_SORT_DETAIL;
+    if (strstr(text, "\"kind\":\"experts\""))
+        return TS_SORT_EXPERTS;
     if (has_key(text, "\"format_version\"") && has_key(text, "\"kind\""))
         return TS_SORT_META;
     if (has_key(text, "\"layers\"") && has_key(text, "\"hidden\"") && has_key(text, "\"layout\""))

@@ -11,6 +11,7 @@ enum ts_file_sort {
     TS_SORT_PARTIAL, /* state of an unfinished capture */
     TS_SORT_CENSUS,  /* an FFN census */
     TS_SORT_DETAIL,  /* the .detail beside it */
+    TS_SORT_EXPERTS, /* the .experts beside it */
     TS_SORT_TRACE,   /* the trace of a census */
     TS_SORT_ROUTER,  /* a routing census */
     TS_SORT_ROUTER_CSV, /* its "layer,expert" lines */

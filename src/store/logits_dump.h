@@ -39,6 +39,9 @@ int ts_logits_out_open(const ts_logits_spec *spec, ts_logits_out **out, ts_error
  * that is refused; -infinity is not. TS_ERR_STATE for a row too many; TS_ERR_IO. */
 int ts_logits_out_add(ts_logits_out *o, const float *row, ts_error *err);
 int64_t ts_logits_out_rows(const ts_logits_out *o);
+/* The rows so far become all there are: of the first tokens, marked partial. TS_ERR_STATE when there are none, or when a
+ * whole dump would be replaced. */
+int ts_logits_out_cut(ts_logits_out *o, ts_error *err);
 /* Puts data and meta.json in place; frees o whatever happens. TS_ERR_STATE when rows are missing
  * (nothing is left then). `members`, where not NULL, takes the place of the spec's. */
 int ts_logits_out_finish(ts_logits_out *o, const char *members, ts_error *err);
@@ -57,6 +60,7 @@ typedef struct ts_logits_dump {
     enum ts_logits_dtype dtype;
     char hash[33]; /* of the data, as recorded; "" = not */
     char *model;   /* name of the model, NULL = not recorded */
+    bool partial;  /* interrupted: the rows of the first tokens */
     int fd;        /* private from here */
     void *row;
     char *data; /* path */

@@ -70,6 +70,7 @@ static int take_dtype(const json_t *meta, ts_logits_dump *d, ts_error *err) {
 static int take_meta(const json_t *meta, ts_logits_dump *d, ts_error *err) {
     const char *hash =
         json_string_value(json_object_get(json_object_get(meta, "data"), "xxh3_128"));
+    d->partial = json_is_true(json_object_get(meta, "partial"));
     const char *model = json_string_value(json_object_get(json_object_get(meta, "model"), "name"));
     int64_t vocab = 0, version = 0;
     int rc;

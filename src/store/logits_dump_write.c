@@ -24,7 +24,7 @@
 struct ts_logits_out {
     ts_logits_spec spec;
     char *folder, *meta, *data, *other; /* other: the data file of the other dtype */
-    bool made_folder;
+    bool made_folder, partial;
     ts_lock *lock;
     ts_file *file;
     XXH3_state_t *hash;
@@ -197,6 +197,20 @@ int64_t ts_logits_out_rows(const ts_logits_out *o) {
     return o->rows;
 }
 
+int ts_logits_out_cut(ts_logits_out *o, ts_error *err) {
+    ts_logits_spec *s = &o->spec;
+
+    if (o->rows == 0 || access(o->meta, F_OK) == 0)
+        return ts_fail(err, TS_ERR_STATE, "'%s' was not written", o->folder);
+    s->n_tokens = (size_t)o->rows + 1;
+    if (s->first_scored_position > o->rows)
+        s->first_scored_position = o->rows;
+    if (s->prompt_len > o->rows + 1)
+        s->prompt_len = o->rows + 1;
+    o->partial = true;
+    return TS_OK;
+}
+
 static void add_data(ts_buf *b, const ts_logits_out *o) {
     XXH128_canonical_t digest;
 
@@ -223,6 +237,8 @@ static void render_meta(ts_buf *b, const ts_logits_out *o, const char *members) 
                   s->dtype == TS_LOGITS_F16 ? "f16" : "f32");
     if (s->provenance)
         ts_meta_provenance(b, s->provenance);
+    if (o->partial)
+        ts_buf_text(b, "  \"partial\": true,\n");
     if (members)
         ts_buf_text(b, members);
     add_data(b, o);
@@ -243,8 +259,10 @@ static int replace(ts_logits_out *o, const ts_buf *meta, ts_error *err) {
     if (unlink(o->other) && errno != ENOENT)
         return ts_fail_errno(err, TS_ERR_IO, "cannot remove '%s'", o->other);
     rc = ts_file_put(o->meta, meta->data, meta->length, err);
-    if (rc)
-        unlink(o->data); /* rows that nothing describes */
+    if (rc) { /* the meta may stand there all the same, when it is its folder that could not be synced */
+        unlink(o->meta);
+        unlink(o->data);
+    }
     return rc;
 }
 

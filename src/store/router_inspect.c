@@ -21,7 +21,7 @@ static void report_counts(ts_report *r, const ts_router *c) {
         gated = gated && (l->n_experts == 0 || l->gate_mass);
     }
     ts_report_int(r, "layers", c->n_layers);
-    ts_report_int(r, "layers_with_experts", (int64_t)blocks);
+    ts_report_int(r, "routed_layers", (int64_t)blocks);
     ts_report_int(r, "experts", ts_router_experts(c));
     ts_report_int(r, "top_k", ts_router_top_k(c));
     ts_report_int(r, "rows", (int64_t)ts_router_most_rows(c));

@@ -19,6 +19,7 @@ typedef struct checker {
     ts_site *sites;
     size_t n_sites;
     unsigned kinds;   /* usable ones */
+    ts_range blocks;  /* those at hand: the residual stream is tapped only where no block of a range lacks it */
     int32_t n_vocab;
     size_t top_k;     /* experts a token */
     arch_result *out;
@@ -29,8 +30,11 @@ static char engine_error[200]; /* the last line that llama.cpp logged as an erro
 static void keep_error(enum ggml_log_level level, const char *text, void *user) {
     (void)user;
     if (level != GGML_LOG_LEVEL_ERROR) return;
-    if (!strstr(text, "failed to load model")) snprintf(engine_error, sizeof(engine_error), "%.*s", (int)strcspn(text, "\n"), text);
     fputs(text, stderr);
+    const char *what = strstr(text, "error loading model: "); /* what follows it says less */
+    if (!what && *engine_error) return;
+    what = what ? what + strlen("error loading model: ") : text;
+    snprintf(engine_error, sizeof(engine_error), "%.*s", (int)strcspn(what, "\n"), what);
 }
 
 static void note(checker *c, const char *format, ...) {
@@ -53,11 +57,12 @@ void arch_rows_begin(arch_rows *r) {
 }
 
 void arch_rows_add(arch_rows *r, int kind, int32_t block, const void *bytes, size_t n) {
-    if (block < 0 || block >= ARCH_BLOCKS) return;
+    if (block < -1 || ++block >= ARCH_BLOCKS) return;
     const float *x = bytes;
+    bool ids = kind == TS_SITE_ROUTER;
     float size = 0;
-    for (size_t i = 0; kind != TS_SITE_ROUTER && i < n / sizeof(float); i++) size += fabsf(x[i]);
-    if (kind != TS_SITE_ROUTER && n > 0 && (!isfinite(size) || size == 0)) r->bad = true;
+    for (size_t i = 0; !ids && i < n / sizeof(float); i++) size += fabsf(x[i]);
+    if (!ids && n > 0 && (!isfinite(size) || size == 0)) r->bad = true;
     r->hash[kind][block] = e2e_hash(r->hash[kind][block], bytes, n);
     r->n[kind][block] += (int64_t)n;
 }
@@ -74,12 +79,17 @@ static void add_site_rows(collector *k, const ts_site *site, const ts_rows *rows
         arch_rows_add(k->rows, (int)site->kind, site->block, rows->data + (size_t)i * width, used * sizeof(float));
 }
 
+static bool at_hand(const checker *c, const ts_site *s) {
+    bool inside = s->block < 0 || (s->block >= c->blocks.first && s->block <= c->blocks.last);
+    return inside && s->how != TS_HOW_REFUSED && ((c->kinds >> s->kind) & 1u);
+}
+
 static int on_run(const ts_run *run, void *user, ts_error *err) {
     collector *k = user;
     for (size_t i = 0; i < k->c->n_sites; i++) {
         const ts_site *site = &k->c->sites[i];
         ts_rows rows;
-        if (site->kind >= ARCH_KINDS || site->how == TS_HOW_REFUSED || !((k->c->kinds >> site->kind) & 1u)) continue;
+        if (!at_hand(k->c, site)) continue;
         int rc = ts_run_rows(run, site->kind, site->block, &rows, err);
         if (rc != TS_OK) return rc;
         add_site_rows(k, site, &rows);
@@ -148,6 +158,7 @@ static int run_arm(checker *c, enum arm arm, uint32_t n_ubatch, arch_rows *r, ts
     if (arm == ARM_REDIRECT || arm == ARM_ASK) {
         ts_probe_options po = TS_OPTIONS_INIT(ts_probe_options);
         po.sites = c->kinds;
+        po.blocks = &c->blocks;
         po.tap = arm == ARM_ASK ? TS_TAP_ASK : TS_TAP_REDIRECT;
         po.on_run = on_run;
         po.user = &collect;
@@ -166,11 +177,15 @@ static int run_arm(checker *c, enum arm arm, uint32_t n_ubatch, arch_rows *r, ts
 
 /* ---- comparison */
 
-static bool compare_sites(checker *c, const arch_rows *a, const arch_rows *b, const char *what, uint32_t n_ubatch) {
+static bool steps_read(const ts_site *s) { return s->kind != TS_SITE_HEAD && s->kind != TS_SITE_ROUTER_WEIGHTS; }
+
+static bool compare_sites(checker *c, const arch_rows *a, const arch_rows *b, bool steps, uint32_t n_ubatch) {
+    const char *what = steps ? "of stepping" : "asked for";
     for (size_t i = 0; i < c->n_sites; i++) {
         const ts_site *s = &c->sites[i];
-        if (s->kind >= ARCH_KINDS || s->how == TS_HOW_REFUSED || !((c->kinds >> s->kind) & 1u)) continue;
-        if (a->hash[s->kind][s->block] == b->hash[s->kind][s->block] && a->n[s->kind][s->block] > 0) continue;
+        if (!at_hand(c, s) || (steps && !steps_read(s))) continue;
+        int32_t at = s->block + 1;
+        if (at < ARCH_BLOCKS && a->hash[s->kind][at] == b->hash[s->kind][at] && a->n[s->kind][at] > 0) continue;
         note(c, "%s of block %d: redirected rows are not those %s (-ub %u)", ts_site_kind_name(s->kind), s->block, what, n_ubatch);
         return false;
     }
@@ -186,8 +201,8 @@ static bool compare_arms(checker *c, uint32_t n_ubatch) {
             note(c, "arm %d: %s", arm, err.message);
             same = false;
         }
-    if (same) same = compare_sites(c, &r[ARM_REDIRECT], &r[ARM_ASK], "asked for", n_ubatch);
-    if (same) same = compare_sites(c, &r[ARM_REDIRECT], &r[ARM_STEPS], "of stepping", n_ubatch);
+    if (same) same = compare_sites(c, &r[ARM_REDIRECT], &r[ARM_ASK], false, n_ubatch);
+    if (same) same = compare_sites(c, &r[ARM_REDIRECT], &r[ARM_STEPS], true, n_ubatch);
     if (same && (r[ARM_REDIRECT].logits != r[ARM_OFF].logits || r[ARM_ASK].logits != r[ARM_OFF].logits)) {
         note(c, "a tap changes the logits (-ub %u)", n_ubatch);
         same = false;
@@ -198,31 +213,47 @@ static bool compare_arms(checker *c, uint32_t n_ubatch) {
     return same;
 }
 
+static bool has_resid(const checker *c, int32_t block) {
+    for (size_t i = 0; i < c->n_sites; i++)
+        if (c->sites[i].kind == TS_SITE_RESID && c->sites[i].block == block) return c->sites[i].how != TS_HOW_REFUSED;
+    return false;
+}
+
+/* Where single blocks lack a residual stream, one range after the other. */
+static bool compare_ranges(checker *c) {
+    bool some = ((c->kinds >> TS_SITE_RESID) & 1u) != 0;
+    for (int32_t next = 0; next < c->out->n_layer;) {
+        c->blocks = (ts_range){next, next};
+        while (++next < c->out->n_layer && (!some || has_resid(c, next) == has_resid(c, c->blocks.first))) c->blocks.last = next;
+        if (some && !has_resid(c, c->blocks.first)) continue;
+        if (!compare_arms(c, 4) || !compare_arms(c, 32)) return false;
+    }
+    return true;
+}
+
 /* ---- the site table */
 
 static void count_sites(checker *c) {
     for (size_t i = 0; i < c->n_sites; i++) {
         const ts_site *s = &c->sites[i];
-        if (s->kind >= ARCH_KINDS) continue;
         arch_cell *cell = &c->out->cells[s->kind];
         cell->n_redirected += s->how == TS_HOW_REDIRECTED;
         cell->n_asked += s->how == TS_HOW_ASKED;
         cell->n_refused += s->how == TS_HOW_REFUSED;
         if (s->how != TS_HOW_REFUSED) c->kinds |= 1u << s->kind;
     }
-    const arch_cell *resid = &c->out->cells[TS_SITE_RESID];
-    if (resid->n_redirected + resid->n_asked < c->out->n_layer) c->kinds &= ~(1u << TS_SITE_RESID);
 }
 
-/* The first reason of each kind. */
+/* Each kind's reason, of the first block that has one. */
 static void note_reasons(checker *c) {
-    for (int kind = 0; kind < ARCH_KINDS; kind++)
+    for (int kind = 0; kind <= TS_SITE_ROUTER; kind++) {
+        const ts_site *first = NULL;
         for (size_t i = 0; i < c->n_sites; i++) {
             const ts_site *s = &c->sites[i];
-            if ((int)s->kind != kind || !s->why[0]) continue;
-            note(c, "%s: %s", ts_site_kind_name(s->kind), s->why);
-            break;
+            if ((int)s->kind == kind && s->why[0] && (!first || s->block < first->block)) first = s;
         }
+        if (first) note(c, "%s: %s", ts_site_kind_name(first->kind), first->why);
+    }
 }
 
 static int learn_sites(checker *c, ts_error *err) {
@@ -254,18 +285,21 @@ static size_t experts_used(const struct llama_model *model) {
     return (size_t)strtoul(value, NULL, 10);
 }
 
-void arch_check(const char *recipe, arch_result *out) {
+static struct llama_model *load_file(const char *recipe, const char **why) {
+    struct llama_model *model = NULL;
+    const char *path = e2e_path("model.gguf");
+    if (tiny_save(recipe, NULL, path, why)) model = llama_model_load_from_file(path, llama_model_default_params());
+    e2e_remove_tmp(); /* mapped by now */
+    return model;
+}
+
+void arch_check(const char *recipe, bool as_file, arch_result *out) {
     checker c = {.out = out};
     ts_error err = {0};
     const char *why = NULL;
     ts_device_count();
     llama_log_set(keep_error, NULL);
-    if (getenv("ARCH_FILE")) {
-        const char *path = e2e_path("m.gguf");
-        if (tiny_save(recipe, NULL, path, &why)) c.model = llama_model_load_from_file(path, llama_model_default_params());
-        e2e_remove_tmp();
-    } else
-    c.model = tiny_model(recipe, NULL, &why);
+    c.model = as_file ? load_file(recipe, &why) : tiny_model(recipe, NULL, &why);
     if (!c.model) {
         note(&c, "%s", *engine_error ? engine_error : why);
         out->done = true;
@@ -281,7 +315,7 @@ void arch_check(const char *recipe, arch_result *out) {
         if (getenv("ARCH_VERBOSE")) dump_sites(&c);
         count_sites(&c);
         note_reasons(&c);
-        out->same = c.kinds && compare_arms(&c, 4) && compare_arms(&c, 32);
+        out->same = c.kinds && compare_ranges(&c);
     } else {
         note(&c, "%s", err.message);
     }

@@ -8,7 +8,7 @@
 
 #include <turbospark/turbospark.h>
 
-#define ARCH_KINDS 5 /* resid, ffn, experts, ffn_shexp, router; the head is no column */
+#define ARCH_KINDS TS_SITE_KIND_COUNT
 
 typedef struct arch_cell {
     int32_t n_redirected, n_asked, n_refused; /* blocks */
@@ -25,7 +25,7 @@ typedef struct arch_result {
     char note[240];
 } arch_result;
 
-/* Never returns an error: what went wrong is in the note. */
-void arch_check(const char *recipe, arch_result *out);
+/* A model of this recipe, in memory or from a file of its own. Never fails: what went wrong is in the note. */
+void arch_check(const char *recipe, bool as_file, arch_result *out);
 
 #endif

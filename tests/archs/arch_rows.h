@@ -4,7 +4,7 @@
 
 #include "arch_check.h"
 
-#define ARCH_BLOCKS 64
+#define ARCH_BLOCKS 64 /* the head is block -1, and each stands one further */
 
 typedef struct arch_rows {
     uint64_t hash[ARCH_KINDS][ARCH_BLOCKS]; /* over the bytes of every row, in order */

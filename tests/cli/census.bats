@@ -76,13 +76,54 @@ fails() { # PART WORDS...: exit 1, nothing on stdout, one line on stderr that ho
     [ ! -e out.json.part.trace ]
 }
 
-@test "a mixture of experts is refused by name, with the command for it" {
+@test "a mixture of experts: the neurons inside its experts, beside the dense FFNs it has" {
     digits 20 >tokens.txt
     tiny qwen3moe moe.gguf
-    fails "architecture 'qwen3moe' has no dense FFN, it has experts in 4 blocks: see 'turbospark router'" \
-        census -m moe.gguf -i tokens.txt -o out.json
-    fails "see 'turbospark router'" census -m moe.gguf --text tokens.txt -o out.json
-    fails "see 'turbospark router'" census -m moe.gguf --text tokens.txt --zero 50
+    ts census -m moe.gguf -i tokens.txt -o out.json -n 5 -t 1 --ignore-eos -q
+    grep -q '"num_layers":4,"inter":0,"decode_passes":5,' out.json
+    head -c 200 out.experts | grep -q '"kind":"experts".*"decode_passes":5,"num_layers":4'
+    [ "$(ls out.*)" = "$(printf '%s\n' out.detail out.experts out.json out.meta)" ]
+    ts analyze out.json >table
+    grep -q '^inside the experts, 5 passes' table
+    [ "$(grep -cE '^ +[0-3] +8 +192 +[1-8] ' table)" = 4 ]
+    ts analyze out.json --json | grep -q '"experts": {"decode_passes": 5'
+    ts merge -o sum.json out.json out.json -q
+    ts analyze sum.json | grep -q '^inside the experts, 10 passes'
+    ts census -m moe.gguf --text tokens.txt -o text.json -t 1 -q
+    head -c 200 text.experts | grep -q '"decode_passes":20,'
+    tiny deepseek mixed.gguf
+    ts census -m mixed.gguf -i tokens.txt -o mixed.json -n 5 -t 1 --ignore-eos -q
+    ts analyze mixed.json >table
+    grep -q '^verdict: ' table
+    grep -q '^inside the experts, 5 passes' table
+    fails "'out.experts' is the expert census beside an FFN census (give its .json)" analyze out.experts
+}
+
+@test "an expert census is of its census, or an error; none of an earlier one stays" {
+    digits 20 >tokens.txt
+    tiny qwen3moe moe.gguf
+    ts census -m moe.gguf -i tokens.txt -o a.json -n 5 -t 1 --ignore-eos -q
+    ts census -m moe.gguf -i tokens.txt -o b.json -n 3 -t 1 --ignore-eos -q
+    rm a.json a.meta a.detail
+    fails "'a.experts' exists already" census -m moe.gguf -i tokens.txt -o a.json
+    cp b.json c.json
+    cp b.detail c.detail
+    cp a.experts c.experts
+    sed 's/"b\./"c./' b.meta >c.meta
+    fails "holds 5 passes, the census 3" analyze c.json
+    sed 's/"rows":\[/"rows":[9/' a.experts >b.experts
+    fails "'b.experts': layer 0: rows adds up to " analyze b.json
+    tiny qwen3 dense.gguf
+    ts census -m dense.gguf -i tokens.txt -o a.json -n 2 -t 1 --ignore-eos -q --overwrite
+    [ ! -e a.experts ]
+}
+
+@test "what needs a dense FFN names what a mixture of experts has instead" {
+    digits 20 >tokens.txt
+    tiny qwen3moe moe.gguf
+    fails "architecture 'qwen3moe' has no dense FFN, it has experts in 4 blocks: see 'turbospark census' and 'turbospark router'" \
+        census -m moe.gguf --text tokens.txt --zero 50
+    fails "architecture 'qwen3moe' has no dense FFN whose neurons a trace could name" census -m moe.gguf -i tokens.txt -o out.json --trace -q
     tiny mamba mamba.gguf
     fails "architecture 'mamba' has no dense FFN (no ffn_down in its graph)" census -m mamba.gguf -i tokens.txt -o out.json
     [ ! -e out.json ]

@@ -280,7 +280,7 @@ static bool ends_with(const char *s, const char *tail) {
 
 /* Tensors that llama_model_init_from_user makes though real files of the architecture lack them. */
 static bool is_extra(const maker *m, const char *name) {
-    if ((m->r->flags & WHOLE) || strstr(name, "k_norm.bias"))
+    if ((m->r->flags & WHOLE) || strstr(name, "indexer.k_norm.bias"))
         return false;
     if (ends_with(name, "scale") || strstr(name, "rope_freqs"))
         return true;

@@ -1,0 +1,473 @@
+/* The promises, checked on whatever devices ggml finds: one line of JSON a check on standard output, exit 1 when one fails.
+ * scripts/gpu-proof runs it; any machine will do, a GPU is what makes it worth while.
+ *
+ *   bench_gpu check MODEL GPU_LAYERS FOLDER      MODEL: a GGUF file or a shape of `bench --synthetic`; GPU_LAYERS: a number,
+ *                                                half or all
+ *   bench_gpu compare MODEL FOLDER               the devices against the processor, block by block
+ *   bench_gpu vectors SHAPE FILE.gguf            random directions of that width and number of blocks
+ *   bench_gpu corpus SHAPE N FILE.jsonl          N prompts of 8 to 40 token ids */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "host/session.h"
+#include "store/cvec.h"
+
+enum { N_PROMPT = 70, N_PREDICT = 24, N_CORPUS = 40, N_COMPARED = 5 };
+#define PACKED_LIMIT 2e-2  /* packed against exact: other kernels, f16 cache */
+#define EDITED_LIMIT 1e-3  /* an edit on the device against the same on the host, logits after 24 passes */
+#define DEVICE_LIMIT 2e-3  /* a device against the processor, a block's row */
+
+typedef struct proof {
+    const char *model, *layers, *folder;
+    ts_synthetic shape;
+    ts_session *base; /* holds the model */
+    ts_model_info info;
+    int failed;
+} proof;
+
+static void die(const ts_error *err) {
+    fprintf(stderr, "bench_gpu: %s\n", err->message);
+    exit(1);
+}
+
+static void ok(int rc, const ts_error *err) {
+    if (rc != TS_OK) die(err);
+}
+
+/* One line. `figures` is what else there is to say, as members of the object, or "". */
+static void say(proof *p, const char *check, bool good, const char *figures) {
+    printf("{\"check\": \"%s\", \"model\": \"%s\", \"gpu_layers\": \"%s\", \"ok\": %s%s%s}\n", check, p->model, p->layers ? p->layers : "all",
+           good ? "true" : "false", *figures ? ", " : "", figures);
+    fflush(stdout);
+    p->failed += !good;
+}
+
+static void path_in(const proof *p, const char *name, char out[4096]) { snprintf(out, 4096, "%s/%s", p->folder, name); }
+
+static uint64_t hash(uint64_t h, const void *bytes, size_t n) {
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < n; i++) h = (h ^ at[i]) * 0x100000001b3u;
+    return h;
+}
+
+static double distance(const float *a, const float *b, size_t n) {
+    double d = 0.0, size = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)b[i] * (double)b[i];
+    }
+    double e = sqrt(d / size);
+    return isfinite(e) ? e : 1e9;
+}
+
+/* ---- sessions */
+
+static ts_session *open_model(const char *model, const ts_synthetic *shape, int32_t gpu_layers) {
+    ts_error err = {0};
+    ts_session *s = NULL;
+    ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
+    so.model_path = shape->n_layer ? NULL : model;
+    so.synthetic = shape->n_layer ? shape : NULL;
+    so.n_gpu_layers = gpu_layers;
+    ok(ts_session_open(&so, &s, &err), &err);
+    return s;
+}
+
+static bool is_shape(const char *model) { return access(model, R_OK) != 0; }
+
+static ts_session_options shared(const proof *p) {
+    ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
+    so.share = p->base;
+    so.n_ctx = 512;
+    so.n_ubatch = 64; /* prompts longer than that run in several */
+    so.n_threads = 4;
+    return so;
+}
+
+static ts_session *open_shared(const proof *p, const ts_session_options *so) {
+    ts_error err = {0};
+    ts_session *s = NULL;
+    (void)p;
+    ok(ts_session_open(so, &s, &err), &err);
+    return s;
+}
+
+/* ---- what a generation gives */
+
+typedef struct outcome {
+    uint64_t logits, rows; /* hashes, of every pass and block */
+    float *last;           /* [n_vocab] logits of the last pass */
+    size_t n_vocab;
+    int32_t n_redirected, n_asked;
+} outcome;
+
+static void on_logits(const float *logits, int32_t n_vocab, void *user) {
+    outcome *o = user;
+    o->n_vocab = (size_t)n_vocab;
+    o->logits = hash(o->logits, logits, o->n_vocab * sizeof(float));
+    o->last = realloc(o->last, o->n_vocab * sizeof(float));
+    if (o->last) memcpy(o->last, logits, o->n_vocab * sizeof(float));
+}
+
+/* An instrument that hashes every row of every headful pass. */
+static int hash_pass(void *self, const ts_pass *pass, ts_error *err) {
+    outcome *o = self;
+    const ts_tap *tap = pass->run->tap;
+    for (size_t i = 0; i < tap->n_slots; i++) {
+        ts_rows rows;
+        const ts_site *site = &tap->slots[i].site.pub;
+        int rc = ts_run_rows(pass->run, site->kind, site->block, &rows, err);
+        if (rc != TS_OK) return rc;
+        o->rows = hash(o->rows, rows.data, (size_t)(rows.n_rows * rows.width) * sizeof(float));
+    }
+    return TS_OK;
+}
+
+static int hash_start(void *self, ts_session *s, ts_error *err) {
+    (void)self;
+    (void)s;
+    (void)err;
+    return TS_OK;
+}
+
+static unsigned hash_wants(void *self, enum ts_pass_kind kind) {
+    (void)self;
+    return kind == TS_PASS_HEADFUL ? ~0u : 0;
+}
+
+static void hash_free(void *self) { (void)self; }
+
+static const ts_instrument_class hash_class = {.name = "rows", .sites = 1u << TS_SITE_RESID | 1u << TS_SITE_FFN | 1u << TS_SITE_FFN_SHEXP,
+                                               .start = hash_start, .wants = hash_wants, .pass = hash_pass, .free = hash_free};
+
+static void generate(ts_session *s, int32_t n_vocab, int32_t n_prompt, int32_t n_predict, unsigned seed, outcome *o) {
+    ts_error err = {0};
+    int32_t tokens[N_PROMPT];
+    ts_generate_options g = TS_OPTIONS_INIT(ts_generate_options);
+    for (int32_t i = 0; i < n_prompt; i++) tokens[i] = (int32_t)((100 + 37 * (int64_t)i * (int64_t)(seed + 1)) % n_vocab);
+    g.tokens = tokens;
+    g.n_tokens = (size_t)n_prompt;
+    g.n_predict = n_predict;
+    g.ignore_eos = true;
+    g.on_logits = on_logits;
+    g.user = o;
+    ok(ts_session_generate(s, &g, NULL, &err), &err);
+}
+
+static void count_sites(const ts_session *s, outcome *o) {
+    for (size_t i = 0; s->tap && i < s->tap->n_slots; i++)
+        *(s->tap->slots[i].site.pub.how == TS_HOW_REDIRECTED ? &o->n_redirected : &o->n_asked) += 1;
+}
+
+static void run_arm(const proof *p, bool tapped, enum ts_tap_method tap, outcome *o) {
+    ts_error err = {0};
+    ts_session_options so = shared(p);
+    *o = (outcome){.logits = 0xcbf29ce484222325u, .rows = 0xcbf29ce484222325u};
+    so.tap = tap;
+    ts_session *s = open_shared(p, &so);
+    if (tapped) ok(ts_session_attach(s, &hash_class, o, false, &err), &err);
+    generate(s, p->info.n_vocab, N_PROMPT, N_PREDICT, 0, o);
+    count_sites(s, o);
+    ts_session_close(s);
+}
+
+static void check_identity(proof *p) {
+    outcome off, redirected, asked;
+    char text[256];
+    run_arm(p, false, TS_TAP_REDIRECT, &off);
+    run_arm(p, true, TS_TAP_REDIRECT, &redirected);
+    run_arm(p, true, TS_TAP_ASK, &asked);
+    snprintf(text, sizeof(text), "\"passes\": %d, \"logits_off\": \"%016llx\", \"sites_redirected\": %d, \"sites_asked\": %d", N_PREDICT,
+             (unsigned long long)off.logits, redirected.n_redirected, redirected.n_asked);
+    say(p, "logits: redirected equals off", redirected.logits == off.logits, text);
+    say(p, "logits: asked equals off", asked.logits == off.logits, "");
+    say(p, "rows: redirected equals asked", redirected.rows == asked.rows, "");
+    say(p, "sites: all redirected", redirected.n_asked == 0, text);
+    free(off.last);
+    free(redirected.last);
+    free(asked.last);
+}
+
+/* ---- corpus */
+
+static void write_corpus(const char *path, int32_t n, int32_t n_vocab) {
+    FILE *f = fopen(path, "w");
+    if (!f) exit(1);
+    for (int32_t i = 0; i < n; i++) {
+        fprintf(f, "{\"token_ids\": [");
+        for (int32_t k = 0; k < 8 + i * 7 % 33; k++) fprintf(f, "%s%d", k ? ", " : "", (int)((3 + 7919 * (int64_t)(i + 1) * (k + 3)) % n_vocab));
+        fprintf(f, "]}\n");
+    }
+    if (fclose(f) != 0) exit(1);
+}
+
+static float *capture(const proof *p, const char *input, bool exact, enum ts_tap_method tap, ts_capture_shape *shape) {
+    char path[4096];
+    ts_error err = {0};
+    ts_session_options so = shared(p);
+    ts_capture_options co = TS_OPTIONS_INIT(ts_capture_options);
+    ts_capture_file *file = NULL;
+    path_in(p, "rows.json", path);
+    so.tap = tap;
+    so.n_ubatch = 512;
+    ts_session *s = open_shared(p, &so);
+    co.input_path = input;
+    co.output_path = path;
+    co.exact = exact;
+    co.overwrite = true;
+    ok(ts_capture_run(s, &co, NULL, &err), &err);
+    ts_session_close(s);
+    ok(ts_capture_open(path, &file, shape, &err), &err);
+    size_t n = (size_t)shape->n_layers * (size_t)shape->n_hidden;
+    float *rows = malloc((size_t)shape->n_snapshots * n * sizeof(float));
+    if (!rows) exit(1);
+    for (int64_t i = 0; i < shape->n_snapshots; i++) ok(ts_capture_read(file, i, rows + (size_t)i * n, &err), &err);
+    ts_capture_close(file);
+    return rows;
+}
+
+static void check_corpus(proof *p) {
+    char input[4096], text[128];
+    ts_capture_shape shape;
+    path_in(p, "prompts.jsonl", input);
+    write_corpus(input, N_CORPUS, p->info.n_vocab);
+    float *packed = capture(p, input, false, TS_TAP_REDIRECT, &shape), *asked = capture(p, input, false, TS_TAP_ASK, &shape);
+    float *exact = capture(p, input, true, TS_TAP_REDIRECT, &shape);
+    size_t width = (size_t)shape.n_hidden, rows = (size_t)shape.n_snapshots * (size_t)shape.n_layers;
+    double worst = 0.0;
+    for (size_t i = 0; i < rows; i++) {
+        double e = distance(packed + i * width, exact + i * width, width);
+        worst = e > worst ? e : worst;
+    }
+    snprintf(text, sizeof(text), "\"worst_relative\": %.3e, \"rows\": %zu", worst, rows);
+    say(p, "corpus: packed agrees with exact", worst < PACKED_LIMIT, text);
+    say(p, "corpus: packed redirected equals packed asked", memcmp(packed, asked, rows * width * sizeof(float)) == 0, "");
+    free(packed);
+    free(asked);
+    free(exact);
+}
+
+/* ---- census */
+
+static json_t *census(const proof *p, enum ts_tap_method tap, const char *name) {
+    char path[4096];
+    ts_error err = {0};
+    outcome unused = {0};
+    ts_session_options so = shared(p);
+    ts_ffn_hist_options fo = TS_OPTIONS_INIT(ts_ffn_hist_options);
+    path_in(p, name, path);
+    so.tap = tap;
+    ts_session *s = open_shared(p, &so);
+    fo.path = path;
+    unlink(path);
+    ok(ts_session_attach_ffn(s, &fo, &err), &err);
+    generate(s, p->info.n_vocab, N_PROMPT, 2 * N_PREDICT, 0, &unused);
+    ok(ts_session_finish(s, &err), &err);
+    ts_session_close(s);
+    free(unused.last);
+    json_t *v = json_load_file(path, 0, NULL);
+    if (!v) exit(1);
+    return v;
+}
+
+/* Every activation of every pass is in one bucket. */
+static bool adds_up(const json_t *c, int64_t passes) {
+    const json_t *counts = json_object_get(c, "hist_count"), *mass = json_object_get(c, "mass"), *block;
+    bool good = json_integer_value(json_object_get(c, "decode_passes")) == passes;
+    size_t il, b;
+    json_array_foreach(counts, il, block) {
+        const json_t *count;
+        int64_t sum = 0;
+        json_array_foreach(block, b, count) sum += json_integer_value(count);
+        good = good && sum == passes * (int64_t)json_array_size(json_array_get(mass, il));
+    }
+    return good;
+}
+
+static void check_census(proof *p) {
+    json_t *redirected = census(p, TS_TAP_REDIRECT, "census.json"), *asked = census(p, TS_TAP_ASK, "asked.json");
+    say(p, "census: every activation counted once", adds_up(redirected, 2 * N_PREDICT), "");
+    say(p, "census: redirected equals asked", json_equal(redirected, asked), "");
+    json_decref(redirected);
+    json_decref(asked);
+}
+
+/* ---- steering */
+
+static void write_vectors(const char *path, int32_t n_layer, int32_t width) {
+    ts_error err = {0};
+    int32_t *block = calloc((size_t)n_layer, sizeof(*block));
+    float *d = malloc((size_t)n_layer * (size_t)width * sizeof(*d));
+    uint64_t state = 88172645463325252u;
+    if (!block || !d) exit(1);
+    for (int32_t il = 1; il < n_layer; il++) {
+        block[il - 1] = il;
+        for (int32_t i = 0; i < width; i++) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            d[(size_t)(il - 1) * (size_t)width + (size_t)i] = (float)(state >> 40) / (1 << 24) - 0.5f;
+        }
+    }
+    ts_cvec_spec spec = {.width = width, .n = n_layer - 1, .block = block, .d = d};
+    ok(ts_cvec_write(path, &spec, NULL, &err), &err);
+    free(block);
+    free(d);
+}
+
+enum where { ON_DEVICE, ON_HOST };
+
+/* Gated, so that add does not go through llama.cpp's adapter. */
+static void steer(const proof *p, const char *path, enum ts_steering_mode mode, enum where where, bool gated, outcome *o) {
+    ts_error err = {0};
+    ts_session_options so = shared(p);
+    ts_steering_options st = TS_OPTIONS_INIT(ts_steering_options);
+    *o = (outcome){0};
+    st.path = path;
+    st.mode = mode;
+    st.scale = mode == TS_STEERING_DECLARED ? 0 : 0.5;
+    if (mode == TS_STEERING_DECLARED) st.mode = TS_STEERING_ABLATE; /* at scale 0: nothing */
+    st.target = mode == TS_STEERING_CLAMP ? 3 : 0;
+    st.gate = gated ? 1e-20 : 0;
+    ts_session *s = open_shared(p, &so);
+    ok(ts_session_attach_steering(s, &st, &err), &err);
+    ok(ts_session_start(s, &err), &err);
+    if (where == ON_HOST) s->edit.steps = NULL;
+    generate(s, p->info.n_vocab, N_PROMPT, N_PREDICT, 0, o);
+    ts_session_close(s);
+}
+
+static void check_steering(proof *p) {
+    char path[4096], name[64], text[128];
+    outcome plain, device, host;
+    path_in(p, "directions.gguf", path);
+    write_vectors(path, p->info.n_layer, p->info.n_embd);
+    steer(p, path, TS_STEERING_DECLARED, ON_DEVICE, false, &plain);
+    for (enum ts_steering_mode mode = TS_STEERING_ABLATE; mode <= TS_STEERING_RENORM; mode++) {
+        steer(p, path, mode, ON_DEVICE, mode == TS_STEERING_ADD, &device);
+        steer(p, path, mode, ON_HOST, mode == TS_STEERING_ADD, &host);
+        double error = distance(device.last, host.last, host.n_vocab), apart = distance(host.last, plain.last, host.n_vocab);
+        snprintf(name, sizeof(name), "steering: %s on the device agrees with the host", ts_steering_mode_name(mode));
+        snprintf(text, sizeof(text), "\"relative\": %.3e, \"steered_from_plain\": %.3e", error, apart);
+        say(p, name, error < EDITED_LIMIT && apart > 10 * error, text);
+        free(device.last);
+        free(host.last);
+    }
+    free(plain.last);
+}
+
+/* ---- a device against the processor */
+
+
+static float *snapshot(const proof *p) {
+    char path[4096];
+    ts_error err = {0};
+    outcome unused = {0};
+    ts_session_options so = shared(p);
+    ts_resid_options ro = TS_OPTIONS_INIT(ts_resid_options);
+    size_t n = (size_t)N_COMPARED * (size_t)p->info.n_layer * (size_t)p->info.n_embd;
+    float *rows = malloc(n * sizeof(*rows));
+    FILE *f;
+    path_in(p, "snap.json", path);
+    ts_session *s = open_shared(p, &so);
+    ro.path = path;
+    ok(ts_session_attach_resid(s, &ro, &err), &err);
+    for (unsigned i = 0; i < N_COMPARED; i++) generate(s, p->info.n_vocab, 20 + 10 * (int32_t)i, 1, i, &unused);
+    ok(ts_session_finish(s, &err), &err);
+    ts_session_close(s);
+    free(unused.last);
+    path_in(p, "snap.f32", path);
+    if (!rows || !(f = fopen(path, "rb")) || fread(rows, sizeof(*rows), n, f) != n) exit(1);
+    fclose(f);
+    return rows;
+}
+
+static void compare(proof *p) {
+    char text[8192];
+    int at = snprintf(text, sizeof(text), "\"worst_by_block\": [");
+    double worst = 0.0;
+    float *device = snapshot(p);
+    ts_session_close(p->base);
+    p->base = open_model(p->model, &p->shape, TS_GPU_LAYERS_NONE);
+    float *processor = snapshot(p);
+    size_t n = (size_t)p->info.n_embd, blocks = (size_t)p->info.n_layer;
+    for (size_t il = 0; il < blocks; il++) {
+        double here = 0.0;
+        for (size_t i = 0; i < N_COMPARED; i++) {
+            double e = distance(device + (i * blocks + il) * n, processor + (i * blocks + il) * n, n);
+            here = e > here ? e : here;
+        }
+        worst = here > worst ? here : worst;
+        if (at < (int)sizeof(text) - 64) at += snprintf(text + at, 64, "%s%.2e", il ? ", " : "", here);
+    }
+    snprintf(text + at, sizeof(text) - (size_t)at, "], \"worst\": %.3e", worst);
+    say(p, "residuals: device agrees with the processor", worst < DEVICE_LIMIT, text);
+    free(device);
+    free(processor);
+}
+
+/* ---- the command */
+
+static int32_t layers_of(const char *text, const ts_model_info *info) {
+    if (strcmp(text, "all") == 0) return info->n_layer + 1;
+    int32_t n = strcmp(text, "half") == 0 ? info->n_layer / 2 : atoi(text);
+    return n > 0 ? n : TS_GPU_LAYERS_NONE;
+}
+
+/* How many blocks there are decides what half of them is. */
+static void open_proof(proof *p) {
+    ts_error err = {0};
+    if (is_shape(p->model)) {
+        ok(ts_parse_synthetic("MODEL", p->model, &p->shape, &err), &err);
+        p->info.n_layer = p->shape.n_layer;
+    } else {
+        ts_session *s = open_model(p->model, &p->shape, TS_GPU_LAYERS_NONE);
+        ok(ts_session_model_info(s, &p->info, &err), &err);
+        ts_session_close(s);
+    }
+    p->base = open_model(p->model, &p->shape, layers_of(p->layers ? p->layers : "all", &p->info));
+    ok(ts_session_model_info(p->base, &p->info, &err), &err);
+}
+
+static int usage(void) {
+    fprintf(stderr, "usage: bench_gpu check MODEL GPU_LAYERS FOLDER | compare MODEL FOLDER | vectors SHAPE FILE | corpus SHAPE N FILE\n");
+    return 2;
+}
+
+static int make(const char *what, int argc, char **argv) {
+    ts_error err = {0};
+    ts_synthetic shape;
+    ok(ts_parse_synthetic("SHAPE", argv[2], &shape, &err), &err);
+    if (strcmp(what, "vectors") == 0) write_vectors(argv[3], shape.n_layer, shape.n_embd);
+    else if (argc == 5) write_corpus(argv[4], atoi(argv[3]), shape.n_vocab);
+    else return usage();
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    proof p = {0};
+    if (argc < 4) return usage();
+    p.model = argv[2];
+    if (strcmp(argv[1], "check") == 0 && argc == 5) {
+        p.layers = argv[3];
+        p.folder = argv[4];
+        open_proof(&p);
+        check_identity(&p);
+        check_corpus(&p);
+        if (!p.shape.n_expert) check_census(&p);
+        check_steering(&p);
+    } else if (strcmp(argv[1], "compare") == 0 && argc == 4) {
+        p.folder = argv[3];
+        open_proof(&p);
+        compare(&p);
+    } else {
+        return strcmp(argv[1], "vectors") == 0 || strcmp(argv[1], "corpus") == 0 ? make(argv[1], argc, argv) : usage();
+    }
+    ts_session_close(p.base);
+    return p.failed ? 1 : 0;
+}

@@ -1,0 +1,149 @@
+# Where a result cannot stand: each command says so in one line that names the path as it was given, before it computes,
+# and leaves nothing behind. On a tiny model, since only the files matter.
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    "$TS_BUILD_DIR/tests/bin/tiny_gguf" llama tiny.gguf n_layer=3 n_embd=32 n_ff=64
+    python3 "$TS_SOURCE_DIR/tests/cli/direction.py" dir.gguf width=32 blocks=1:2
+    printf 'one\ntwo two\nthree\n' >prompts.txt
+    printf 'one two three four five six seven' >text.txt
+    "$TS_CLI" logits -m tiny.gguf -t 1 -f text.txt -o la -q
+    "$TS_CLI" logits -m tiny.gguf -t 1 -f text.txt -o lb -q
+    "$TS_CLI" census -m tiny.gguf -t 1 -i prompts.txt -n 2 -o cen.json -q
+    "$TS_CLI" capture -m tiny.gguf -t 1 -i prompts.txt -o pos.json -q
+    printf 'four\nfive five\n' >neg.txt
+    "$TS_CLI" capture -m tiny.gguf -t 1 -i neg.txt -o neg.json -q
+}
+
+setup() {
+    load common
+    cd "$BATS_FILE_TMPDIR"
+}
+
+# Every way to name an output; @ is the output.
+ways() {
+    cat <<END
+run -m tiny.gguf -t 1 -p hi -n 2 --resid-capture @
+run -m tiny.gguf -t 1 -p hi -n 2 --ffn-hist @
+run -m tiny.gguf -t 1 -p hi -n 2 --steering dir.gguf --steering-mode add --steering-trace @
+capture -m tiny.gguf -t 1 -i prompts.txt -o @
+capture -m tiny.gguf -t 1 -i prompts.txt --format safetensors -o @
+census -m tiny.gguf -t 1 -i prompts.txt -n 2 -o @ --trace
+census -m tiny.gguf -t 1 --text text.txt --zero 10 --json @
+kld la lb --json @
+extract --positive pos.json --negative neg.json -o @
+extract --positive pos.json --negative neg.json -o unwritten.gguf --json @
+sweep -m tiny.gguf -t 1 --steering dir.gguf --modes add --scales 0,1 -i prompts.txt -n 2 --json @
+merge cen.json -o @
+bench -m tiny.gguf -t 1 -r 1 -n 2 --json @
+END
+}
+
+listing() { find . ! -name out ! -name err | sort; }
+
+# Fails at once: one line naming '$1', nothing on stdout, nothing left.
+refused() { # TARGET WORDS
+    local code=0 before
+    before=$(listing)
+    # shellcheck disable=SC2086
+    timeout 60 "$TS_CLI" $2 >out 2>err </dev/null || code=$?
+    echo "turbospark $2: exit $code: $(cat err)"
+    [ "$code" = 1 ] || [ "$code" = 2 ]
+    [ ! -s out ]
+    [ "$(wc -l <err)" = 1 ]
+    grep -qF "'$1'" err || grep -qF "'${1%.*}" err
+    if grep -qE '\.(tmp|lock)' err; then return 1; fi
+    [ "$(listing)" = "$before" ]
+}
+
+refused_by_all() { # TARGET
+    while read -r words; do refused "$1" "${words//@/$1}"; done < <(ways)
+}
+
+@test "folders, FIFOs, devices, dangling links and loops are no targets" {
+    mkdir -p sub/folder.json
+    mkfifo sub/fifo.json
+    ln -s folder.json sub/linked.json
+    ln -s /dev/full sub/full.json
+    ln -s /dev/null sub/null.json
+    ln -s nowhere sub/dangling.json
+    ln -s loop.json sub/loop.json
+    for name in folder fifo linked full null dangling loop; do refused_by_all "sub/$name.json"; done
+    [ -p sub/fifo.json ] && [ -L sub/full.json ]
+}
+
+@test "folders that are none, that nobody can write into, and names too long" {
+    : >plain
+    for target in nowhere/x.json plain/x.json /proc/x.json "$(printf 'x%.0s' $(seq 260)).json"; do
+        refused_by_all "$target"
+    done
+}
+
+@test "a folder without permission, and a read-only file system" {
+    if [ "$(id -u)" = 0 ]; then
+        mkdir -p ro
+        mount -t tmpfs -o ro tmpfs ro 2>/dev/null || skip "as root, and no file system can be mounted"
+        code=0
+        (refused_by_all ro/x.json) || code=$?
+        umount ro
+        [ "$code" = 0 ]
+    else
+        mkdir -p ro
+        chmod 500 ro
+        refused_by_all ro/x.json
+    fi
+}
+
+@test "an output that replaces without being asked replaces no other kind of file" {
+    for words in 'run -m tiny.gguf -t 1 -p hi -n 2 --resid-capture' 'run -m tiny.gguf -t 1 -p hi -n 2 --ffn-hist' \
+        'run -m tiny.gguf -t 1 -p hi -n 2 --steering dir.gguf --steering-mode add --steering-trace' \
+        'census -m tiny.gguf -t 1 --text text.txt --zero 10 --json' 'kld la lb --json' 'bench -m tiny.gguf -t 1 -r 1 -n 2 --json'; do
+        echo 'my notes' >notes.json
+        refused notes.json "$words notes.json"
+        grep -q "'notes.json' exists and is not JSON: it is not replaced" err
+        [ "$(cat notes.json)" = 'my notes' ]
+        printf '  {"old": 1}\n' >notes.json # an earlier result is
+        # shellcheck disable=SC2086
+        "$TS_CLI" $words notes.json >out 2>err
+        if grep -q '"old"' notes.json; then return 1; fi
+        rm -f notes.*
+    done
+}
+
+@test "a file beside a result, or one it writes on the way, is no input" {
+    cp prompts.txt own.f32
+    refused own.json 'capture -m tiny.gguf -t 1 -i own.f32 -o own.json --overwrite'
+    mv own.f32 own.json.part
+    refused own.json 'capture -m tiny.gguf -t 1 -i own.json.part -o own.json'
+    mv own.json.part own.detail
+    refused own.json 'census -m tiny.gguf -t 1 -i own.detail -n 2 -o own.json'
+    rm own.detail
+    cp cen.json two.json && cp cen.meta two.meta && cp cen.detail two.detail
+    refused two.x 'merge two.json -o two.x --overwrite'
+    cmp two.detail cen.detail
+    cp tiny.gguf out.f32
+    refused out.json 'run -m out.f32 -t 1 -p hi -n 2 --resid-capture out.json'
+    cmp tiny.gguf out.f32
+}
+
+@test "a second run on one output refuses while the first works" {
+    run_slow() { "$TS_CLI" "$@" >out1 2>err1 </dev/null & slow=$!; }
+    for words in 'run -m tiny.gguf -t 1 -p hi -n 400 --ignore-eos --ffn-hist both.json' \
+        'run -m tiny.gguf -t 1 -p hi -n 400 --ignore-eos --resid-capture both.json' \
+        'census -m tiny.gguf -t 1 -i prompts.txt -n 300 --ignore-eos -o both.json'; do
+        # shellcheck disable=SC2086
+        run_slow $words
+        for _ in $(seq 200); do [ -e both.json.lock ] && break; sleep 0.01; done
+        kill -STOP "$slow"
+        code=0
+        # shellcheck disable=SC2086
+        "$TS_CLI" $words >out 2>err || code=$?
+        kill -CONT "$slow"
+        wait "$slow"
+        [ "$code" = 1 ]
+        grep -q "cannot write 'both.json': another run is writing it" err
+        [ -s both.json ]
+        [ ! -e both.json.lock ]
+        rm -f both.*
+    done
+}

@@ -1,0 +1,20 @@
+/* The state that a census resumes from. */
+#include "fuzz/fuzz_file.h"
+
+#include "instrument/ffn_checkpoint.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const uint32_t widths[] = {16, 16};
+    static const ts_ffn_options options = {.n_slots = 1, .n_workers = 1};
+    ts_ffn_stats *dense = NULL, *shared = NULL;
+    ts_ffn_progress done;
+    ts_error err = {0};
+    bool found = false;
+
+    fuzz_put("x.part.census", data, size);
+    if (ts_ffn_stats_create(&dense, widths, 2, &options) == 0 && ts_ffn_stats_create(&shared, widths, 2, &options) == 0)
+        fuzz_expect(ts_ffn_checkpoint_read("x.part.census", "plan", dense, shared, &done, &found, &err), &err);
+    ts_ffn_stats_free(dense);
+    ts_ffn_stats_free(shared);
+    return 0;
+}
