@@ -5,11 +5,12 @@
 #   PREFIX=P      install: where to (default /usr/local); DESTDIR=D stages it below D
 #   UPDATE=1      test-archs: write doc/architectures.md anew
 #   JOBS=N        compile with N jobs (default: all cores)
+#   SECONDS=N     fuzz: run each target so long (default 60)
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
-FUZZ_SECONDS ?= 60
+SECONDS ?= 60
 
 comma     := ,
 configure  = mkdir -p $(1); cmake -S . -B $(1) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2) >$(1)/configure.log 2>&1 \
@@ -49,9 +50,9 @@ asan: setup ## unit tests under the address and undefined behaviour sanitizers
 	$(call compile,$(BUILD)/asan,-DTS_SANITIZE=address$(comma)undefined -DTS_FAULT_INJECTION=ON)
 	@ctest --test-dir $(BUILD)/asan -L unit --output-on-failure --no-tests=error
 
-fuzz: setup ## each parser under libFuzzer, FUZZ_SECONDS each (needs clang)
+fuzz: setup ## each reader and parser under libFuzzer, SECONDS each (needs clang)
 	$(call compile,$(BUILD)/fuzz,-DTS_FUZZ=ON -DCMAKE_C_COMPILER=clang -DTS_SANITIZE=address$(comma)undefined)
-	@scripts/fuzz $(BUILD)/fuzz $(FUZZ_SECONDS)
+	@scripts/fuzz $(BUILD)/fuzz $(SECONDS)
 
 fmt: ## format the C files in place (needs clang-format)
 	@find include src cli tests examples -name '*.[ch]' 2>/dev/null | xargs -r clang-format -i

@@ -85,7 +85,7 @@ static ts_session_options shared(const proof *p) {
     so.share = p->base;
     so.n_ctx = 512;
     so.n_ubatch = 64; /* prompts longer than that run in several */
-    so.n_threads = 4;
+    so.n_threads = ts_engine_cores() >= 16 ? 8 : (ts_engine_cores() + 1) / 2; /* threads that wait for a core wait long */
     return so;
 }
 

@@ -197,18 +197,19 @@ int cli_keep_input(const char *output, const char *what, const char *input) {
 
 /* File `i` of a result: itself, those beside it, those it writes while it runs. False past the last. */
 static bool file_of_result(const char *output, size_t i, char *out, size_t size) {
-    static const char *const beside[] = {".f32", ".meta", ".detail", ".trace"};
-    static const char *const part[] = {".part", ".part.gen", ".part.state", ".part.census", ".part.trace", ".part.jsonl"};
+    static const char *const beside[] = {".f32", ".meta", ".detail", ".trace", ".experts"};
+    static const char *const part[] = {".part",       ".part.gen",   ".part.state",  ".part.census",
+                                       ".part.trace", ".part.jsonl", ".part.router", ".part.experts"};
     const char *slash = strrchr(output, '/'), *base = slash ? slash + 1 : output, *dot = strrchr(base, '.');
     int stem = dot && dot != base ? (int)(dot - output) : (int)strlen(output);
 
     if (i == 0)
         snprintf(out, size, "%s", output);
-    else if (i <= 4)
+    else if (i <= 5)
         snprintf(out, size, "%.*s%s", stem, output, beside[i - 1]);
-    else if (i <= 10)
-        snprintf(out, size, "%s%s", output, part[i - 5]);
-    return i <= 10;
+    else if (i <= 13)
+        snprintf(out, size, "%s%s", output, part[i - 6]);
+    return i <= 13;
 }
 
 int cli_keep_beside(const char *output, const char *what, const char *input) {

@@ -34,7 +34,7 @@ int ts_file_open_read(const char *path, int *fd, uint64_t *size, ts_error *err);
 int ts_file_check_target(const char *path, ts_error *err);
 /* Free bytes for an unprivileged writer in the folder of `path`. */
 int ts_file_free_bytes(const char *path, uint64_t *bytes, ts_error *err);
-/* TS_ERR_ARG when a file of a result at `path` is `input`: itself, one beside it (.f32, .meta, .detail, .trace) or one
+/* TS_ERR_ARG when a file of a result at `path` is `input`: itself, one beside it (.f32, .meta, .detail, .trace, .experts) or one
  * it writes while it runs (.part...). `what`: the input's role. NULL paths are fine. */
 int ts_file_keep(const char *path, const char *what, const char *input, ts_error *err);
 /* TS_ERR_ARG when something stands at `path` that is neither empty nor looks like JSON: for outputs that replace an

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/mem.h"
 #include "host/gguf_check.h"
@@ -38,9 +39,29 @@ static int load_path(ts_model *m, const char *path, struct llama_model_params pa
                    *ts_engine_error() ? ts_engine_error() : "no reason given");
 }
 
+static ts_stamp stamp_of(const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0) return (ts_stamp){0};
+    return (ts_stamp){(uint64_t)st.st_dev, (uint64_t)st.st_ino, (uint64_t)st.st_size, (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec};
+}
+
+static int take_stamps(ts_model *m, ts_error *err) {
+    m->stamps = ts_calloc(m->n_shards, sizeof(*m->stamps));
+    if (!m->stamps) return ts_fail_nomem(err, "model files", m->n_shards * sizeof(*m->stamps));
+    for (size_t i = 0; i < m->n_shards; i++) m->stamps[i] = stamp_of(m->shards[i]);
+    return TS_OK;
+}
+
+bool ts_model_unchanged(const ts_model *m, size_t i) {
+    ts_stamp now = stamp_of(m->shards[i]), then = m->stamps[i];
+    return now.device == then.device && now.inode == then.inode && now.bytes == then.bytes && now.changed_s == then.changed_s &&
+           now.changed_ns == then.changed_ns;
+}
+
 static int load(ts_model *m, const ts_session_options *opts, ts_error *err) {
     ggml_backend_dev_t *devices = NULL;
     int rc = opts->model_path ? ts_gguf_check(opts->model_path, &m->shards, &m->n_shards, err) : TS_OK;
+    if (rc == TS_OK) rc = take_stamps(m, err);
     if (rc == TS_OK) rc = ts_engine_devices(opts->device, &devices, err);
     if (rc != TS_OK) return rc;
     struct llama_model_params params = llama_model_default_params();

@@ -5,6 +5,12 @@
 #include "core/error.h"
 #include "host/engine.h"
 
+/* What tells a file from another one under its name, or from itself after a change. */
+typedef struct ts_stamp {
+    uint64_t device, inode, bytes;
+    int64_t changed_s, changed_ns;
+} ts_stamp;
+
 typedef struct ts_model {
     struct llama_model *llama;
     const struct llama_vocab *vocab;
@@ -16,10 +22,12 @@ typedef struct ts_model {
     char architecture[64];
     int32_t *specials; /* [n_specials] control tokens that have a text; NULL until a chat asks */
     size_t n_specials;
-    struct ts_stamp *stamps; /* [n_shards] as they were when opened */
+    ts_stamp *stamps;  /* [n_shards] as they were before loading */
 } ts_model;
 
 int ts_model_load(const ts_session_options *opts, ts_model **out, ts_error *err);
+/* Is the file of shard i still the one that was loaded? */
+bool ts_model_unchanged(const ts_model *m, size_t i);
 ts_model *ts_model_share(ts_model *m);
 void ts_model_release(ts_model *m);
 void ts_model_info_fill(const ts_model *m, ts_model_info *out);

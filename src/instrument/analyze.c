@@ -24,8 +24,7 @@ static int refuse_other_kinds(const char *path, ts_error *err) {
                    path, ts_sort_name(sort));
 }
 
-/* Sums the files into *sum, which is empty after a failure. *key as of the first file. */
-static void warn_of_repeats(const char *const *paths, size_t n) {
+void ts_analyze_repeats(const char *const *paths, size_t n) {
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < i && paths[i]; k++)
             if (paths[k] && ts_file_same(paths[i], paths[k])) {
@@ -34,11 +33,12 @@ static void warn_of_repeats(const char *const *paths, size_t n) {
             }
 }
 
+/* Sums the files into *sum, which is empty after a failure. *key as of the first file. */
 static int read_group(const char *const *paths, size_t n, ts_census *sum, char **key, ts_error *err) {
     int rc = TS_OK;
 
     *key = NULL;
-    warn_of_repeats(paths, n);
+    ts_analyze_repeats(paths, n);
     for (size_t i = 0; i < n && rc == TS_OK; i++) {
         ts_census one = {0};
 

@@ -140,6 +140,9 @@ typedef struct ts_analysis {
     bool diffable;
 } ts_analysis;
 
+/* A warning for each file that is given twice. */
+void ts_analyze_repeats(const char *const *paths, size_t n);
+
 void ts_analysis_text(ts_buf *b, const ts_analysis *a);
 void ts_analysis_json(ts_buf *b, const ts_analysis *a);
 

@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/locale_c.h"
 #include "core/mem.h"
+#include "instrument/analyze.h"
 #include "store/inspect_sniff.h"
 
 int ts_route_is(const char *path, bool *is, ts_error *err) {
@@ -32,6 +33,7 @@ static int read_one(const char *path, const ts_router_csv_options *csv, ts_route
 
 /* Sums the files into *sum, which is empty after a failure. */
 static int read_group(const char *const *paths, size_t n, const ts_router_csv_options *csv, ts_router *sum, ts_error *err) {
+    ts_analyze_repeats(paths, n);
     int rc = read_one(paths[0], csv, sum, err);
 
     for (size_t i = 1; i < n && rc == TS_OK; i++) {

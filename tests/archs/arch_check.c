@@ -285,10 +285,18 @@ static size_t experts_used(const struct llama_model *model) {
     return (size_t)strtoul(value, NULL, 10);
 }
 
+/* The table is of the CPU; by hand it can be looked at elsewhere. */
+static int32_t gpu_layers(void) {
+    const char *n = getenv("ARCH_GPU_LAYERS");
+    return n ? (int32_t)strtol(n, NULL, 10) : 0;
+}
+
 static struct llama_model *load_file(const char *recipe, const char **why) {
     struct llama_model *model = NULL;
     const char *path = e2e_path("model.gguf");
-    if (tiny_save(recipe, NULL, path, why)) model = llama_model_load_from_file(path, llama_model_default_params());
+    struct llama_model_params params = llama_model_default_params();
+    params.n_gpu_layers = gpu_layers();
+    if (tiny_save(recipe, NULL, path, why)) model = llama_model_load_from_file(path, params);
     e2e_remove_tmp(); /* mapped by now */
     return model;
 }
@@ -299,7 +307,8 @@ void arch_check(const char *recipe, bool as_file, arch_result *out) {
     const char *why = NULL;
     ts_device_count();
     llama_log_set(keep_error, NULL);
-    c.model = as_file ? load_file(recipe, &why) : tiny_model(recipe, NULL, &why);
+    tiny_opts opts = {.n_gpu_layers = gpu_layers()};
+    c.model = as_file ? load_file(recipe, &why) : tiny_model(recipe, &opts, &why);
     if (!c.model) {
         note(&c, "%s", *engine_error ? engine_error : why);
         out->done = true;

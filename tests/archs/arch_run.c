@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { AT_ONCE = 2, SECONDS = 60 };
+enum { AT_ONCE = 2, SECONDS = 180 };
 
 typedef struct child {
     pid_t pid; /* 0 = free */

@@ -3,7 +3,7 @@
  *   test_archs                  all of them
  *   test_archs --check FILE     and fails when FILE holds another table
  *   test_archs --update FILE    and writes it there
- *   test_archs RECIPE...        these tiny models only; ARCH_VERBOSE=1 lists their sites
+ *   test_archs RECIPE...        these tiny models only; ARCH_VERBOSE=1 lists their sites, ARCH_GPU_LAYERS=N offloads
  *
  * Fails when a comparison does not hold. */
 #include <stdio.h>

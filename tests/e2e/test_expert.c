@@ -182,12 +182,15 @@ static void test_resume(void **state) {
     ts_experts e;
     ts_session_options so = tiny_session(64);
     ts_census_options co = TS_OPTIONS_INIT(ts_census_options);
-    co.input_path = write_prompts(7);
+    static char input[512], output[512]; /* e2e_path's own memory takes turns */
+    snprintf(input, sizeof input, "%s", write_prompts(7));
+    snprintf(output, sizeof output, "%s", e2e_path("parts.json"));
+    co.input_path = input;
     co.n_predict = 4;
     co.ignore_eos = true;
     run_census(co, "whole.json", TS_TAP_REDIRECT, &r);
     assert_int_equal(r.decode_passes, 28);
-    co.output_path = e2e_path("parts.json");
+    co.output_path = output;
     co.on_progress = stop_after;
     so.stop = &stop_now;
     stop_now = 0;

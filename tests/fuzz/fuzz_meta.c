@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         char hex[33];
 
         ts_meta_model_hash(&p, hex);
-        ts_meta_provenance_free(&p);
     }
+    ts_meta_provenance_free(&p);
     fuzz_expect(ts_meta_check_data(meta, "x.meta", 0, size, &hashed, &err), &err);
     json_decref(meta);
     return 0;

@@ -134,6 +134,7 @@ static void test_sum(void **state) {
     const char *paths[] = {"a.json", "b.json"};
     assert_int_equal(ts_merge(paths, 2, "merged.json", false, &err), TS_OK);
     assert_same_files("sum.json", "merged.json");
+    ts_router_free(&a);
     make(&a, false, false, 7); /* less is known of a sum with less */
     assert_int_equal(ts_router_add(&sum, &a, &err), TS_OK);
     assert_true(!sum.traced && sum.layers[0].gate_mass == NULL);
