@@ -19,7 +19,7 @@ compile    = @$(call configure,$(1),$(2)); cmake --build $(1) -j $(JOBS)
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-archs bench asan fuzz fmt lint man install clean distclean
+.PHONY: help setup build demo test test-archs bench asan tsan valgrind fuzz fmt lint man install clean distclean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r verb text; do \
@@ -46,9 +46,17 @@ test-archs: setup ## every architecture: the table of doc/architectures.md (UPDA
 bench: setup build ## off, redirected and asked side by side: the ratio table
 	@scripts/bench
 
-asan: setup ## unit tests under the address and undefined behaviour sanitizers
+asan: setup ## unit and quick end-to-end tests under the address and undefined behaviour sanitizers
 	$(call compile,$(BUILD)/asan,-DTS_SANITIZE=address$(comma)undefined -DTS_FAULT_INJECTION=ON)
-	@ctest --test-dir $(BUILD)/asan -L unit --output-on-failure --no-tests=error
+	@ctest --test-dir $(BUILD)/asan -L 'unit|quick' -j 2 --output-on-failure --no-tests=error
+
+tsan: setup ## what runs beside the computation, under the thread sanitizer
+	$(call compile,$(BUILD)/tsan,-DTS_SANITIZE=thread)
+	@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp ctest --test-dir $(BUILD)/tsan -L 'unit|quick' \
+	    -R 'worker|ffn|direction|core_log|tiny_census|tiny_identity' --output-on-failure --no-tests=error
+
+valgrind: build ## short runs of a tiny model under valgrind
+	@scripts/valgrind $(BUILD)
 
 fuzz: setup ## each reader and parser under libFuzzer, SECONDS each (needs clang)
 	$(call compile,$(BUILD)/fuzz,-DTS_FUZZ=ON -DCMAKE_C_COMPILER=clang -DTS_SANITIZE=address$(comma)undefined)
@@ -66,7 +74,7 @@ man: ## man pages: $(BUILD)/man
 install: build ## under PREFIX, below DESTDIR
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD)
 
-clean: ## remove what build, asan and fuzz made; downloads and llama.cpp stay
+clean: ## remove what build, asan, tsan and fuzz made; downloads and llama.cpp stay
 	@! [ -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name llama ! -name llama-cuda ! -name src \
 	    ! -name downloads ! -name stamps ! -name venv ! -name pip ! -name setup.lock -exec rm -rf {} +
 

@@ -1,8 +1,8 @@
 /* The promises, checked on whatever devices ggml finds: one line of JSON a check on standard output, exit 1 when one fails.
  * scripts/gpu-proof runs it; any machine will do, a GPU is what makes it worth while.
  *
- *   bench_gpu check MODEL GPU_LAYERS FOLDER      MODEL: a GGUF file or a shape of `bench --synthetic`; GPU_LAYERS: a number,
- *                                                half or all
+ *   bench_gpu check MODEL GPU_LAYERS FOLDER      MODEL: a GGUF file or a shape of `bench --synthetic`, after "f32:" with
+ *                                                weights of that type; GPU_LAYERS: a number, half or all
  *   bench_gpu compare MODEL FOLDER               the devices against the processor, block by block
  *   bench_gpu vectors SHAPE FILE.gguf            random directions of that width and number of blocks
  *   bench_gpu corpus SHAPE N FILE.jsonl          N prompts of 8 to 40 token ids */
@@ -18,8 +18,8 @@
 #include "store/cvec.h"
 
 enum { N_PROMPT = 70, N_PREDICT = 24, N_CORPUS = 40, N_COMPARED = 5 };
-#define PACKED_LIMIT 2e-2  /* packed against exact: other kernels, f16 cache */
-#define EDITED_LIMIT 1e-3  /* an edit on the device against the same on the host, logits after 24 passes */
+#define PACKED_LIMIT 5e-2  /* packed against exact: other kernels, f16 cache, activations of random models cut to 8 bits */
+#define EDITED_LIMIT 1e-5  /* a row edited on the device against the same row edited in f64 */
 #define DEVICE_LIMIT 2e-3  /* a device against the processor, a block's row */
 
 typedef struct proof {
@@ -320,55 +320,107 @@ static void write_vectors(const char *path, int32_t n_layer, int32_t width) {
     free(d);
 }
 
-enum where { ON_DEVICE, ON_HOST };
-
-/* Gated, so that add does not go through llama.cpp's adapter. */
-static void steer(const proof *p, const char *path, enum ts_steering_mode mode, enum where where, bool gated, outcome *o) {
+/* The snapshot of one generation, [n_layer][n_embd], steered by `st` or not. */
+static float *steered_rows(const proof *p, const ts_steering_options *st) {
+    char path[4096];
     ts_error err = {0};
+    outcome unused = {0};
     ts_session_options so = shared(p);
+    ts_resid_options ro = TS_OPTIONS_INIT(ts_resid_options);
+    size_t n = (size_t)p->info.n_layer * (size_t)p->info.n_embd;
+    float *rows = malloc(n * sizeof(*rows));
+    FILE *f;
+    path_in(p, "row.json", path);
+    ts_session *s = open_shared(p, &so);
+    if (st) ok(ts_session_attach_steering(s, st, &err), &err);
+    ro.path = path;
+    ok(ts_session_attach_resid(s, &ro, &err), &err);
+    generate(s, p->info.n_vocab, N_PROMPT, 1, 0, &unused);
+    ok(ts_session_finish(s, &err), &err);
+    ts_session_close(s);
+    free(unused.last);
+    path_in(p, "row.f32", path);
+    if (!rows || !(f = fopen(path, "rb")) || fread(rows, sizeof(*rows), n, f) != n) exit(1);
+    fclose(f);
+    return rows;
+}
+
+/* What the mode's equation makes of x, in f64. */
+static void expect(const float *x, const float *d, const ts_steering_options *o, size_t n, float *out) {
+    double length = 0.0, c = 0.0, before = 0.0, after = 0.0;
+    for (size_t i = 0; i < n; i++) length += (double)d[i] * (double)d[i];
+    length = sqrt(length);
+    for (size_t i = 0; i < n; i++) c += (double)x[i] * (double)d[i] / length;
+    double f = o->mode == TS_STEERING_ADD     ? o->scale * length
+               : o->mode == TS_STEERING_CLAMP ? o->scale * (o->target - c)
+                                              : -o->scale * c;
+    for (size_t i = 0; i < n; i++) {
+        double y = (double)x[i] + f * (double)d[i] / length;
+        before += (double)x[i] * (double)x[i];
+        after += y * y;
+        out[i] = (float)y;
+    }
+    for (size_t i = 0; i < n && o->mode == TS_STEERING_RENORM; i++) out[i] = (float)((double)out[i] * sqrt(before / after));
+}
+
+/* One block steered: what comes before it is the same bits, so its row shows the edit alone. Gated, so that add does not go
+ * through llama.cpp's adapter. */
+static void check_mode(proof *p, const char *path, int32_t block, const float *plain, const float *d, enum ts_steering_mode mode, bool gated) {
+    char name[96], text[128];
+    size_t n = (size_t)p->info.n_embd;
+    ts_range only = {block, block};
     ts_steering_options st = TS_OPTIONS_INIT(ts_steering_options);
-    *o = (outcome){0};
+    float *want = malloc(n * sizeof(*want));
+    if (!want) exit(1);
     st.path = path;
     st.mode = mode;
-    st.scale = mode == TS_STEERING_DECLARED ? 0 : 0.5;
-    if (mode == TS_STEERING_DECLARED) st.mode = TS_STEERING_ABLATE; /* at scale 0: nothing */
+    st.scale = 0.5;
     st.target = mode == TS_STEERING_CLAMP ? 3 : 0;
     st.gate = gated ? 1e-20 : 0;
-    ts_session *s = open_shared(p, &so);
-    ok(ts_session_attach_steering(s, &st, &err), &err);
-    ok(ts_session_start(s, &err), &err);
-    if (where == ON_HOST) s->edit.steps = NULL;
-    generate(s, p->info.n_vocab, N_PROMPT, N_PREDICT, 0, o);
-    ts_session_close(s);
+    st.blocks = &only;
+    float *rows = steered_rows(p, &st);
+    expect(plain + (size_t)block * n, d, &st, n, want);
+    double error = distance(rows + (size_t)block * n, want, n), apart = distance(want, plain + (size_t)block * n, n);
+    bool same = memcmp(rows, plain, (size_t)block * n * sizeof(*rows)) == 0;
+    snprintf(name, sizeof(name), "steering: %s%s gives the row its equation says", ts_steering_mode_name(mode),
+             mode == TS_STEERING_ADD ? (gated ? ", edited," : ", by the adapter,") : "");
+    snprintf(text, sizeof(text), "\"block\": %d, \"relative\": %.3e, \"steered_from_plain\": %.3e", block, error, apart);
+    say(p, name, error < EDITED_LIMIT && same && apart > 10 * error, text);
+    free(rows);
+    free(want);
 }
 
 static void check_steering(proof *p) {
-    char path[4096], name[64], text[128];
-    outcome plain, device, host;
+    char path[4096];
+    ts_error err = {0};
+    ts_cvec *v = NULL;
+    int32_t blocks[] = {1, p->info.n_layer / 2, p->info.n_layer - 1};
     path_in(p, "directions.gguf", path);
     write_vectors(path, p->info.n_layer, p->info.n_embd);
-    steer(p, path, TS_STEERING_DECLARED, ON_DEVICE, false, &plain);
-    for (enum ts_steering_mode mode = TS_STEERING_ABLATE; mode <= TS_STEERING_RENORM; mode++) {
-        steer(p, path, mode, ON_DEVICE, mode == TS_STEERING_ADD, &device);
-        steer(p, path, mode, ON_HOST, mode == TS_STEERING_ADD, &host);
-        double error = distance(device.last, host.last, host.n_vocab), apart = distance(host.last, plain.last, host.n_vocab);
-        snprintf(name, sizeof(name), "steering: %s on the device agrees with the host", ts_steering_mode_name(mode));
-        snprintf(text, sizeof(text), "\"relative\": %.3e, \"steered_from_plain\": %.3e", error, apart);
-        say(p, name, error < EDITED_LIMIT && apart > 10 * error, text);
-        free(device.last);
-        free(host.last);
+    ok(ts_cvec_read(path, &v, &err), &err);
+    float *plain = steered_rows(p, NULL);
+    for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++) {
+        const float *d = ts_cvec_find(v, blocks[i]);
+        check_mode(p, path, blocks[i], plain, d, TS_STEERING_ABLATE, false);
+        check_mode(p, path, blocks[i], plain, d, TS_STEERING_CLAMP, true);
+        check_mode(p, path, blocks[i], plain, d, TS_STEERING_RENORM, false);
+        check_mode(p, path, blocks[i], plain, d, TS_STEERING_ADD, true);
+        check_mode(p, path, blocks[i], plain, d, TS_STEERING_ADD, false);
     }
-    free(plain.last);
+    ts_cvec_free(v);
+    free(plain);
 }
 
 /* ---- a device against the processor */
 
 
-static float *snapshot(const proof *p) {
+static float *snapshot(const proof *p, bool exact_cache) {
     char path[4096];
     ts_error err = {0};
     outcome unused = {0};
     ts_session_options so = shared(p);
+    if (exact_cache) so.type_k = so.type_v = "f32";
+    so.flash_attn = exact_cache ? TS_FLASH_OFF : TS_FLASH_AUTO;
     ts_resid_options ro = TS_OPTIONS_INIT(ts_resid_options);
     size_t n = (size_t)N_COMPARED * (size_t)p->info.n_layer * (size_t)p->info.n_embd;
     float *rows = malloc(n * sizeof(*rows));
@@ -387,14 +439,10 @@ static float *snapshot(const proof *p) {
     return rows;
 }
 
-static void compare(proof *p) {
+static void report(proof *p, const char *check, const float *device, const float *processor) {
     char text[8192];
     int at = snprintf(text, sizeof(text), "\"worst_by_block\": [");
     double worst = 0.0;
-    float *device = snapshot(p);
-    ts_session_close(p->base);
-    p->base = open_model(p->model, &p->shape, TS_GPU_LAYERS_NONE);
-    float *processor = snapshot(p);
     size_t n = (size_t)p->info.n_embd, blocks = (size_t)p->info.n_layer;
     for (size_t il = 0; il < blocks; il++) {
         double here = 0.0;
@@ -406,12 +454,34 @@ static void compare(proof *p) {
         if (at < (int)sizeof(text) - 64) at += snprintf(text + at, 64, "%s%.2e", il ? ", " : "", here);
     }
     snprintf(text + at, sizeof(text) - (size_t)at, "], \"worst\": %.3e", worst);
-    say(p, "residuals: device agrees with the processor", worst < DEVICE_LIMIT, text);
-    free(device);
-    free(processor);
+    say(p, check, worst < DEVICE_LIMIT, text);
+}
+
+/* With the defaults, and with an f32 cache and plain attention: what those two add shows. */
+static void compare(proof *p) {
+    float *device[2], *processor[2];
+    for (int exact = 0; exact < 2; exact++) device[exact] = snapshot(p, exact);
+    ts_session_close(p->base);
+    p->base = open_model(p->model, &p->shape, TS_GPU_LAYERS_NONE);
+    for (int exact = 0; exact < 2; exact++) processor[exact] = snapshot(p, exact);
+    report(p, "residuals: device agrees with the processor", device[0], processor[0]);
+    report(p, "residuals: likewise, f32 cache, no flash attention", device[1], processor[1]);
+    for (int exact = 0; exact < 2; exact++) {
+        free(device[exact]);
+        free(processor[exact]);
+    }
 }
 
 /* ---- the command */
+
+/* "f32:SHAPE" has weights of that type: nothing is cut to 8 bits. */
+static void read_shape(proof *p) {
+    ts_error err = {0};
+    bool f32 = strncmp(p->model, "f32:", 4) == 0;
+    ok(ts_parse_synthetic("MODEL", p->model + (f32 ? 4 : 0), &p->shape, &err), &err);
+    p->shape.f32 = f32;
+    p->info.n_layer = p->shape.n_layer;
+}
 
 static int32_t layers_of(const char *text, const ts_model_info *info) {
     if (strcmp(text, "all") == 0) return info->n_layer + 1;
@@ -423,8 +493,7 @@ static int32_t layers_of(const char *text, const ts_model_info *info) {
 static void open_proof(proof *p) {
     ts_error err = {0};
     if (is_shape(p->model)) {
-        ok(ts_parse_synthetic("MODEL", p->model, &p->shape, &err), &err);
-        p->info.n_layer = p->shape.n_layer;
+        read_shape(p);
     } else {
         ts_session *s = open_model(p->model, &p->shape, TS_GPU_LAYERS_NONE);
         ok(ts_session_model_info(s, &p->info, &err), &err);

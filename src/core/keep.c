@@ -16,9 +16,8 @@
 
 /* The i-th file of a result at `path`: itself, those beside it, those it writes while it runs. NULL past the last. */
 static const char *suffix_of(size_t i, bool *beside) {
-    static const char *const names[] = {"",         ".f32",         ".meta",       ".detail",      ".trace",
-                                        ".experts", ".part",        ".part.gen",   ".part.state",  ".part.census",
-                                        ".part.trace", ".part.jsonl", ".part.router", ".part.experts"};
+    static const char *const names[] = {"", ".f32", ".meta", ".detail", ".trace", ".experts", ".part", ".part.gen", ".part.state",
+                                        ".part.census", ".part.trace", ".part.experts", ".part.jsonl", ".part.router"};
     *beside = i >= 1 && i <= 5;
     return i < sizeof names / sizeof *names ? names[i] : NULL;
 }

@@ -1,7 +1,10 @@
 /* Memory that redirected nodes write to. Refuses more buffer types than a graph can have. */
 #include "host/arena.h"
 
+#include <errno.h>
 #include <string.h>
+
+#include "core/fault.h"
 
 static ts_arena *arena_for(ts_arenas *a, ggml_backend_buffer_type_t buft) {
     for (size_t i = 0; i < a->n; i++)
@@ -59,7 +62,7 @@ static ggml_backend_t processor(void) {
 int ts_arenas_allocate(ts_arenas *a, ts_error *err) {
     for (size_t i = 0; i < a->n; i++) {
         ts_arena *arena = &a->list[i];
-        arena->buffer = ggml_backend_buft_alloc_buffer(arena->buft, arena->bytes);
+        arena->buffer = ts_fault_hit(ENOMEM) ? NULL : ggml_backend_buft_alloc_buffer(arena->buft, arena->bytes);
         if (!arena->buffer)
             return ts_fail(err, TS_ERR_NOMEM, "cannot allocate %.1f MiB on %s for the tapped sites: a smaller -ub needs less",
                            (double)arena->bytes / 1048576.0, ggml_backend_buft_name(arena->buft));

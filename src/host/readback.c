@@ -91,6 +91,7 @@ static char *room(ggml_backend_buffer_t *buffer, ggml_backend_t backend, size_t 
     if (*buffer && ggml_backend_buffer_get_size(*buffer) >= bytes) return ggml_backend_buffer_get_base(*buffer);
     ggml_backend_buffer_type_t buft = ggml_backend_dev_host_buffer_type(ggml_backend_get_device(backend));
     if (*buffer) ggml_backend_buffer_free(*buffer);
+    if (bytes > TS_READBACK_SMALL) bytes += bytes / 2; /* locking pages is slow: not for every new size */
     *buffer = ggml_backend_buft_alloc_buffer(buft ? buft : ggml_backend_cpu_buffer_type(), bytes);
     return *buffer ? ggml_backend_buffer_get_base(*buffer) : NULL;
 }
@@ -112,7 +113,7 @@ static char *take_room(ts_tap *tap, size_t arena, size_t bytes) {
     ggml_backend_t backend = tap->arenas.list[arena].backend;
     if (!r->entry) r->entry = entry_bytes(tap, arena);
     if (!in_ring(tap, arena, bytes)) return room(&r->large[r->next_large++ % 2], backend, bytes);
-    char *base = room(&r->ring, backend, r->entry * TS_READBACK_RING);
+    char *base = room(&r->ring, backend, r->entry * TS_READBACK_RING); /* asked for at one size only: rows in it stay */
     return base ? base + r->next++ % TS_READBACK_RING * r->entry : NULL;
 }
 

@@ -234,6 +234,13 @@ static bool only_gates(const ts_session *s) {
     return gates;
 }
 
+static void drop_tap(ts_session *s) {
+    drop_context(s);
+    ts_tap_free(s->tap);
+    free(s->tap);
+    s->tap = NULL;
+}
+
 /* A tap that cannot be made (no memory for its arenas) costs instruments by environment one line each, and the run
  * nothing: it starts anew in a context without a callback. */
 static int start_tap_or_go_on(ts_session *s, ts_error *err) {
@@ -248,11 +255,22 @@ static int start_tap_or_go_on(ts_session *s, ts_error *err) {
         ts_log(TS_LOG_WARN, "%s: %s; ignored", s->attached[i].class->name, why.message);
         s->attached[i].off = true;
     }
-    drop_context(s);
-    ts_tap_free(s->tap);
-    free(s->tap);
-    s->tap = NULL;
+    drop_tap(s);
     return make_context(s, err);
+}
+
+/* Everything that wanted the tap is done by llama.cpp's adapter, as the tap has just seen. */
+static bool adapter_only(const ts_session *s) {
+    bool only = s->adapter_on && !s->extra_sites && !s->edit.fn && s->opts.tap != TS_TAP_DECLINE;
+    for (size_t i = 0; i < s->n_attached; i++) only = only && (s->attached[i].off || s->attached[i].untapped);
+    return only;
+}
+
+/* A context of its own again: a callback costs something even where it declines everything. */
+static int go_untapped(ts_session *s, ts_error *err) {
+    drop_tap(s);
+    int rc = make_context(s, err);
+    return rc == TS_OK ? ts_adapter_set(s->ctx, s->added, err) : rc;
 }
 
 int ts_session_start(ts_session *s, ts_error *err) {
@@ -269,6 +287,7 @@ int ts_session_start(ts_session *s, ts_error *err) {
     if (rc == TS_OK && s->tap && s->opts.tap != TS_TAP_DECLINE) rc = start_tap_or_go_on(s, err);
     if (rc == TS_OK) rc = start_instruments(s, err);
     if (rc == TS_OK && s->tap && !taps_something(s)) s->tap->mode = TS_TAP_IDLE;
+    if (rc == TS_OK && s->tap && adapter_only(s)) rc = go_untapped(s, err);
     if (rc != TS_OK && s->ctx) {
         if (s->tap) s->tap->mode = TS_TAP_IDLE;
         llama_free(s->ctx);

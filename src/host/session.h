@@ -13,6 +13,7 @@ typedef struct ts_attached {
     const ts_instrument_class *class;
     void *self;
     bool gate, off; /* off: refused at start, or finished */
+    bool untapped;  /* set by its start: what it wants is in force without the tap */
 } ts_attached;
 
 struct ts_session {

@@ -232,6 +232,12 @@ static int find_structural_resid(finder *f) {
     return add_missing_resids(f);
 }
 
+static int32_t uses_of_weight(const finder *f, const struct ggml_tensor *use) {
+    int32_t uses = 0;
+    for (size_t i = 0; i < f->n; i++) uses += f->nodes[i]->op == use->op && f->nodes[i]->src[0] == use->src[0];
+    return uses;
+}
+
 static const char *last_number(const char *name) {
     const char *dash = strrchr(name, '-');
     return dash ? dash : name;
@@ -240,17 +246,14 @@ static const char *last_number(const char *name) {
 /* Which block a use of a weight belongs to. A model that loops over its blocks uses each weight several times: there the
  * nodes are numbered on, and the weights are not. */
 static int32_t block_of_use(const finder *f, const struct ggml_tensor *use, int32_t of_weight) {
-    int32_t uses = 0, own = ts_name_block(last_number(use->src[1]->name), "-");
-    for (size_t i = 0; i < f->n && uses < 2; i++) uses += f->nodes[i]->op == use->op && f->nodes[i]->src[0] == use->src[0];
-    return uses > 1 && own >= 0 && own < f->table->n_layer ? own : of_weight;
+    int32_t own = ts_name_block(last_number(use->src[1]->name), "-");
+    return uses_of_weight(f, use) > 1 && own >= 0 && own < f->table->n_layer ? own : of_weight;
 }
 
 /* A tensor without a name of its own is known by who reads it: the one use of that weight. It is still there when the
  * reader is done, as nothing later has been computed. */
 static void read_where_used(const finder *f, ts_site_entry *e, const struct ggml_tensor *use) {
-    int32_t uses = 0;
-    for (size_t i = 0; i < f->n; i++) uses += f->nodes[i]->op == use->op && f->nodes[i]->src[0] == use->src[0];
-    if (e->pub.how != TS_HOW_REFUSED || uses != 1) return;
+    if (e->pub.how != TS_HOW_REFUSED || uses_of_weight(f, use) != 1) return;
     e->pub.how = TS_HOW_ASKED;
     e->at_reader = true;
     e->nth = 0;
@@ -283,8 +286,9 @@ static int find_matmul_inputs(finder *f) {
 
 /* Ids and weights of the chosen experts, by what the down projection of the experts reads and what follows it. */
 static int add_router(finder *f, int32_t block, const struct ggml_tensor *down) {
-    const struct ggml_tensor *weights = ts_moe_weights(f->nodes, f->n, down);
-    int rc = add(f, TS_SITE_ROUTER, block, ts_moe_ids(down));
+    const struct ggml_tensor *ids = ts_moe_ids(f->nodes, f->n, down), *weights = ts_moe_weights(f->nodes, f->n, down);
+    if (!ids) return TS_OK;
+    int rc = add(f, TS_SITE_ROUTER, block, ids);
     if (rc != TS_OK) return rc;
     ts_site_entry *e = &f->table->entries[f->table->n - 1];
     e->top_k = (int32_t)down->src[2]->ne[0];

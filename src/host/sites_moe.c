@@ -14,8 +14,9 @@ static const struct ggml_tensor *original(struct ggml_tensor *const *nodes, size
     return NULL;
 }
 
-const struct ggml_tensor *ts_moe_ids(const struct ggml_tensor *down) {
-    const struct ggml_tensor *ids = down->src[2], *all = ids->view_src;
+const struct ggml_tensor *ts_moe_ids(struct ggml_tensor *const *nodes, size_t n, const struct ggml_tensor *down) {
+    const struct ggml_tensor *ids = original(nodes, n, down->src[2]), *all = ids ? ids->view_src : NULL;
+    if (ids != down->src[2]) return ids;
     bool first_columns = all && all->op == GGML_OP_ARGSORT && ids->view_offs == 0 && ids->nb[0] == all->nb[0];
     return first_columns && ts_node_name_stable(all->name) ? all : ids;
 }
@@ -27,11 +28,14 @@ static bool is_weight(const struct ggml_tensor *t, int64_t n_used) {
     return t->op != GGML_OP_GET_ROWS || t->src[0]->op != GGML_OP_REPEAT;
 }
 
-/* The factor's own node: reshapes are views of it. */
+/* The factor's own node: reshapes are views of it, and only asked for. One of them serves where that node has no name. */
 static const struct ggml_tensor *behind_views(struct ggml_tensor *const *nodes, size_t n, const struct ggml_tensor *t) {
-    t = original(nodes, n, t);
-    while (t && t->op == GGML_OP_RESHAPE && t->src[0]) t = original(nodes, n, t->src[0]);
-    return t;
+    const struct ggml_tensor *named = t = original(nodes, n, t);
+    while (t && t->op == GGML_OP_RESHAPE && t->src[0]) {
+        t = original(nodes, n, t->src[0]);
+        if (t && (ts_node_name_stable(t->name) || !ts_node_name_stable(named->name))) named = t;
+    }
+    return named;
 }
 
 /* down -> scale, bias, weights: each reads the one before. */

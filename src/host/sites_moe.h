@@ -9,10 +9,11 @@
 #include "host/node.h"
 
 /* The node whose rows begin with the ids of `down`, a MUL_MAT_ID: the whole ARGSORT where the ids are the first columns of
- * one, else the ids themselves. */
-const struct ggml_tensor *ts_moe_ids(const struct ggml_tensor *down);
+ * one, else (or where they cross devices) the ids themselves. NULL when the graph does not hold them. `nodes` [n] in graph
+ * order, of a one-token run. */
+const struct ggml_tensor *ts_moe_ids(struct ggml_tensor *const *nodes, size_t n, const struct ggml_tensor *down);
 /* What is multiplied into the experts' outputs, after norm and scale; where an architecture weighs the experts' inputs
- * instead, that factor. NULL when the graph shows none. `nodes` [n] in graph order, of a one-token run. */
+ * instead, that factor. NULL when the graph shows none. */
 const struct ggml_tensor *ts_moe_weights(struct ggml_tensor *const *nodes, size_t n, const struct ggml_tensor *down);
 
 #endif

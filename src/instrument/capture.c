@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "instrument/batch.h"
+#include "instrument/capture_queue.h"
 #include "instrument/corpus.h"
 #include "instrument/provenance.h"
 #include "store/fingerprint.h"
@@ -41,7 +42,8 @@ typedef struct capture {
     size_t *cursor;          /* [n_layers] row reached in each of them */
     ts_capture_result *result;
     double begin, checkpointed;
-    uint64_t tokens_resumed;
+    uint64_t tokens_resumed, rows_resumed;
+    ts_capture_queue *queue; /* NULL without a file */
 } capture;
 
 static double now(void) {
@@ -173,7 +175,10 @@ static int open_output(capture *c, ts_error *err) {
     uint64_t free_bytes = 0, bytes = ts_resid_out_predict(&spec, c->n_rows, c->summary.n_tokens);
     int rc = ts_resid_out_open(&spec, &c->out, &c->done, err);
     if (rc == TS_OK) rc = ts_file_free_bytes(c->o->output_path, &free_bytes, err);
+    if (rc == TS_OK)
+        rc = ts_capture_queue_open(c->out, (size_t)c->n_layers * (size_t)c->n_hidden, ts_engine_cores() > c->s->opts.n_threads, &c->queue, err);
     c->tokens_resumed = c->done.tokens;
+    c->rows_resumed = c->done.rows;
     ts_progress p = progress(c);
     p.bytes_total = bytes;
     if (rc == TS_OK && c->o->on_plan) c->o->on_plan(&p, c->o->user);
@@ -209,7 +214,7 @@ static int add_row(capture *c, const ts_batch_seq *seq, size_t at, bool with_pro
         row.n_prompt_tokens = seq->n;
     }
     c->result->n_rows++;
-    return c->out ? ts_resid_out_add(c->out, c->row, &row, err) : TS_OK;
+    return c->queue ? ts_capture_queue_add(c->queue, c->row, &row, err) : TS_OK;
 }
 
 static int add_to_mean(capture *c, const ts_batch_seq *seq, size_t at, ts_error *err) {
@@ -284,8 +289,9 @@ static int decode_packed(capture *c, ts_error *err) {
 
 static int checkpoint(capture *c, bool force, ts_error *err) {
     if (!c->out || (!force && now() - c->checkpointed < CHECKPOINT_SECONDS)) return TS_OK;
+    int rc = ts_capture_queue_wait(c->queue, err);
     c->checkpointed = now();
-    return ts_resid_out_checkpoint(c->out, &c->done, err);
+    return rc == TS_OK ? ts_resid_out_checkpoint(c->out, &c->done, err) : rc;
 }
 
 static int flush_batch(capture *c, ts_error *err) {
@@ -294,10 +300,11 @@ static int flush_batch(capture *c, ts_error *err) {
     ts_session_clear(c->s);
     c->run_base = c->seq_at = 0;
     int rc = c->o->exact ? decode_exact(c, err) : decode_packed(c, err);
+    if (rc == TS_OK && c->queue) rc = ts_capture_queue_flush(c->queue, err);
     if (rc != TS_OK) return rc;
     c->done.prompts += c->batch.n_seqs;
     c->done.tokens += c->batch.n;
-    c->done.rows = c->out ? ts_resid_out_rows(c->out) : c->result->n_rows;
+    c->done.rows = c->rows_resumed + c->result->n_rows;
     c->done.batches++;
     c->result->n_batches++;
     ts_batch_clear(&c->batch);
@@ -341,6 +348,9 @@ static int write_result(capture *c, bool partial, ts_error *err) {
 
 /* After a failure the partial files stay as of the last good batch; a stop writes what there is. */
 static int conclude(capture *c, int rc, ts_error *err) {
+    ts_error late;
+    int written = c->queue ? ts_capture_queue_wait(c->queue, rc == TS_OK ? err : &late) : TS_OK;
+    if (rc == TS_OK) rc = written;
     c->result->partial = rc == TS_OK && ts_session_stopped(c->s) && c->done.prompts < c->summary.n_prompts;
     if (!c->out) return rc;
     c->result->n_nonfinite = ts_resid_out_nonfinite(c->out);
@@ -392,6 +402,7 @@ int ts_capture_run(ts_session *s, const ts_capture_options *opts, ts_capture_res
     c.result->n_prompts = c.done.prompts;
     c.result->n_tokens = c.done.tokens;
     c.result->n_skipped_empty = c.summary.n_skipped;
+    ts_capture_queue_close(c.queue); /* before the file it writes to */
     if (c.out) ts_resid_out_abandon(c.out, false);
     ts_provenance_free(&c.prov);
     ts_batch_free(&c.batch);

@@ -1,6 +1,8 @@
 /* From graph runs to the expert-activation census. Refuses a block whose experts or ids cannot be read, by name. */
 #include "instrument/expert.h"
 
+#include "stats/expert_stats.h"
+
 bool ts_expert_any(const ts_session *s) {
     const ts_site_table *table = &s->tap->table;
     for (size_t i = 0; i < table->n; i++)
@@ -34,8 +36,10 @@ static int run_layer(ts_expert_layer *l, const ts_run *run, int32_t il, ts_error
     if (rc == TS_OK && (values.n_rows != ids.n_rows || ids.n_rows != ts_run_n_tokens(run)))
         rc = ts_fail(err, TS_ERR_ENGINE, "block %d gave %lld expert rows and %lld of ids for %d tokens", il, (long long)values.n_rows,
                      (long long)ids.n_rows, ts_run_n_tokens(run));
+    ts_expert_counts counts = {l->n_experts, l->top_k, l->width, l->rows, l->mass, l->bucket_count};
     for (int64_t t = 0; rc == TS_OK && t < ids.n_rows; t++)
-        rc = ts_expert_record(l, (const int32_t *)(const void *)ids.data + t * ids.width, values.data + t * values.width, err);
+        if (ts_expert_count(&counts, (const int32_t *)(const void *)ids.data + t * ids.width, values.data + t * values.width) != TS_OK)
+            rc = ts_fail(err, TS_ERR_ENGINE, "block %d: the router chose an expert beyond the %u there are", il, l->n_experts);
     return rc;
 }
 

@@ -5,28 +5,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/file.h"
 #include "core/log.h"
 #include "core/mem.h"
 
 typedef struct router {
     char *path; /* NULL = measure only */
     bool gate, trace;
+    ts_lock *lock; /* one writer a path, from the start */
     ts_router_census census;
     ts_error deferred; /* by environment: a bad output path is reported after the text */
 } router;
 
-static int check_target(const router *r, ts_session *s, ts_error *err) {
+static int claim_target(router *r, ts_session *s, ts_error *err) {
     static const char *const beside[] = {"meta", NULL};
     int rc = ts_session_keep_model(s, r->path, beside, err);
-    return rc == TS_OK ? ts_router_check_target(r->path, true, err) : rc;
+    if (rc == TS_OK) rc = ts_router_check_target(r->path, true, err);
+    if (rc == TS_OK) rc = ts_file_keep_other(r->path, err);
+    return rc == TS_OK ? ts_lock_take(r->path, &r->lock, err) : rc;
 }
 
 static int router_start(void *self, ts_session *s, ts_error *err) {
     router *r = self;
     int rc = ts_router_census_open(&r->census, s, 1, r->trace, err);
     if (rc != TS_OK || !r->path) return rc;
-    if (!r->gate) return check_target(r, s, err);
-    check_target(r, s, &r->deferred);
+    if (!r->gate) return claim_target(r, s, err);
+    claim_target(r, s, &r->deferred);
     return TS_OK;
 }
 
@@ -60,6 +64,7 @@ static void router_free(void *self) {
     router *r = self;
     if (!r) return;
     ts_router_census_close(&r->census);
+    ts_lock_release(r->lock);
     free(r->path);
     free(r);
 }

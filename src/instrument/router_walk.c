@@ -47,7 +47,7 @@ static int check_options(const ts_router_options *o, ts_error *err) {
     if (o->csv_path && (strcmp(o->csv_path, o->output_path) == 0 || ts_file_same(o->csv_path, o->output_path)))
         return ts_fail(err, TS_ERR_ARG, "'%s' would be both routing census and CSV", o->csv_path);
     if (o->csv_path && ts_file_same(o->csv_path, o->input_path)) return ts_fail(err, TS_ERR_ARG, "output '%s' is the input", o->csv_path);
-    return TS_OK;
+    return ts_file_keep(o->output_path, "input", o->input_path, err);
 }
 
 static int make_plan(walk *w, ts_error *err) {

@@ -245,7 +245,11 @@ static int steering_start(void *self, ts_session *s, ts_error *err) {
         int n = used < sizeof(s->steering) ? snprintf(s->steering + used, sizeof(s->steering) - used, "%s%s", used ? "; " : "", line) : 0;
         used += n > 0 ? (size_t)n : 0;
     }
-    if (!fill_mask(st)) return TS_OK;
+    if (!fill_mask(st)) {
+        for (size_t i = 0; i < s->n_attached; i++)
+            if (s->attached[i].self == st) s->attached[i].untapped = s->adapter_on && !st->trace;
+        return TS_OK;
+    }
     int rc = require_sites(st, err);
     if (rc == TS_OK) rc = check_collapse(st, err);
     s->edit = (ts_edit){.fn = edit, .user = st, .kinds = 1u << TS_SITE_RESID, .blocks = {0, st->n_layer - 1}, .mask = st->mask,

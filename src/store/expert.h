@@ -36,8 +36,6 @@ typedef struct ts_experts {
 int ts_experts_init(ts_experts *x, uint32_t n_layers, ts_error *err);
 int ts_expert_layer_init(ts_expert_layer *l, uint32_t n_experts, uint32_t top_k, uint32_t width, ts_error *err);
 void ts_experts_free(ts_experts *x);
-/* One row: ids [top_k] in range, values [top_k][width]. */
-int ts_expert_record(ts_expert_layer *l, const int32_t *ids, const float *values, ts_error *err);
 
 /* All that must add up. TS_ERR_FORMAT names the layer. */
 int ts_experts_check(const ts_experts *x, ts_error *err);

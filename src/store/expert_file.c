@@ -113,6 +113,8 @@ static void read_expert(reading *r, ts_expert_layer *l, uint32_t e) {
         if (e < l->n_experts && i < l->width)
             l->mass[(size_t)e * l->width + i] = mass;
     }
+    if (i != 0 && e < l->n_experts && l->rows[e] == 0 && !ts_scan_failed(r->scan))
+        ts_scan_fail(r->scan, "expert %" PRIu32 " has masses, but no row chose it", e);
     if (i != l->width && i != 0 && !ts_scan_failed(r->scan))
         ts_scan_fail(r->scan, "expert %" PRIu32 " has %" PRIu32 " masses, expected %" PRIu32, e, i, l->width);
 }
@@ -142,14 +144,14 @@ static bool read_size(reading *r, const char *key, uint32_t *out) {
     return !ts_scan_failed(r->scan);
 }
 
-/* Memory is taken as the file grows: a layer costs what its header says, up to a limit no model reaches. */
+/* A layer costs what its header says, up to a limit that no model comes near. */
 static void read_layer(reading *r, ts_expert_layer *l) {
     uint32_t n, k, width;
     if (ts_scan_null(r->scan) || !ts_scan_enter(r->scan, '{'))
         return;
     if (!read_size(r, "experts", &n) || !read_size(r, "top_k", &k) || !read_size(r, "width", &width))
         return;
-    if ((uint64_t)n * width > UINT64_C(1) << 30) {
+    if ((uint64_t)n * width > UINT64_C(1) << 25) {
         ts_scan_fail(r->scan, "%" PRIu32 " experts of %" PRIu32 " neurons are too many", n, width);
         return;
     }

@@ -1,9 +1,12 @@
 /* Reports on FFN censuses, their traces and logits dumps. Refuses what their own readers refuse. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
+#include "core/file.h"
 #include "store/census.h"
+#include "store/expert.h"
 #include "store/inspect_internal.h"
 #include "store/logits_dump.h"
 #include "store/trace.h"
@@ -15,11 +18,32 @@ static uint64_t sum_counts(const ts_census *c) {
     return n;
 }
 
+/* Slots counted in the .experts beside it. *there false without one. */
+static int read_experts(const char *path, bool *there, uint64_t *rows, ts_error *err) {
+    ts_experts x = {0};
+    char *beside = ts_path_with_extension(path, "experts");
+    struct stat st;
+    int rc = beside ? TS_OK : ts_fail_nomem(err, "a path", strlen(path));
+    *rows = 0;
+    *there = beside && strcmp(beside, path) != 0 && stat(beside, &st) == 0;
+    if (*there) rc = ts_experts_read(beside, &x, err);
+    for (uint32_t i = 0; i < x.n_layers; i++) *rows += x.layers[i].top_k * x.decode_passes;
+    ts_experts_free(&x);
+    free(beside);
+    return rc;
+}
+
 int ts_inspect_census(const char *path, ts_report *r, ts_error *err) {
     ts_census c;
-    uint64_t zeros = 0, nonfinite = 0;
+    uint64_t zeros = 0, nonfinite = 0, expert_rows = 0;
+    bool experts = false;
     int rc = ts_census_read(path, &c, NULL, err);
     if (rc != TS_OK) return rc;
+    rc = read_experts(path, &experts, &expert_rows, err);
+    if (rc != TS_OK) {
+        ts_census_free(&c);
+        return rc;
+    }
     for (uint32_t il = 0; il < c.n_layers; il++) {
         zeros += c.dense[il].bucket_count[0];
         nonfinite += c.dense[il].bucket_count[TS_CENSUS_BUCKETS - 1];
@@ -34,6 +58,7 @@ int ts_inspect_census(const char *path, ts_report *r, ts_error *err) {
     ts_report_int(r, "zeros", (int64_t)zeros);
     ts_report_int(r, "nonfinite", (int64_t)nonfinite);
     ts_report_text(r, "detail", "%s", c.detailed ? "yes" : "no: made by another program, or .detail is missing");
+    if (experts) ts_report_int(r, "expert_rows", (int64_t)expert_rows);
     ts_report_text(r, "partial", "%s", c.partial ? "yes" : "no");
     if (c.provenance) ts_report_text(r, "model", "%s '%s'", c.provenance->architecture, c.provenance->name);
     ts_report_line(r, "  'turbospark analyze' gives its tables and verdict");

@@ -194,7 +194,8 @@ static bool compare_sites(checker *c, const arch_rows *a, const arch_rows *b, bo
 
 static bool compare_arms(checker *c, uint32_t n_ubatch) {
     arch_rows *r = calloc(N_ARMS, sizeof(*r));
-    bool same = true;
+    bool same = r != NULL;
+    if (!r) return false;
     ts_error err = {0};
     for (int arm = 0; arm < N_ARMS && same; arm++)
         if (run_arm(c, (enum arm)arm, n_ubatch, &r[arm], &err) != TS_OK) {
@@ -207,8 +208,10 @@ static bool compare_arms(checker *c, uint32_t n_ubatch) {
         note(c, "a tap changes the logits (-ub %u)", n_ubatch);
         same = false;
     }
+    /* comparing those would show nothing */
     if (r[ARM_OFF].logits_bad) note(c, "logits not finite");
     if (r[ARM_REDIRECT].bad) note(c, "a row is zero or not finite");
+    same = same && !r[ARM_OFF].logits_bad && !r[ARM_REDIRECT].bad;
     free(r);
     return same;
 }

@@ -87,6 +87,7 @@ fails() { # PART WORDS...: exit 1, nothing on stdout, one line on stderr that ho
     grep -q '^inside the experts, 5 passes' table
     [ "$(grep -cE '^ +[0-3] +8 +192 +[1-8] ' table)" = 4 ]
     ts analyze out.json --json | grep -q '"experts": {"decode_passes": 5'
+    ts inspect out.json | grep -q "expert rows  *40"
     ts merge -o sum.json out.json out.json -q
     ts analyze sum.json | grep -q '^inside the experts, 10 passes'
     ts census -m moe.gguf --text tokens.txt -o text.json -t 1 -q

@@ -5,7 +5,7 @@ setup_file() {
     cd "$BATS_FILE_TMPDIR"
     ln -sf "$TS_MODEL" model.gguf
     printf 'The lighthouse at the end of the harbour was built of grey stone, and for more than a century its keeper climbed.\n' >text.txt
-    ts logits -m model.gguf -f text.txt -o dump -t 2 -ub 16 >out 2>err
+    ts logits -m model.gguf -f text.txt -o dump -t 1 -ub 16 >out 2>err
 }
 
 setup() {
@@ -38,7 +38,7 @@ assert len(m["token_ids"]) == m["rows"] + 1 and m["kind"] == "logits" and m["mod
 }
 
 @test "windows: rows stay tokens - 1, the first scored row is window - stride" {
-    ts logits -q -m model.gguf -f text.txt -o windows --window 12 --stride 5 -t 2 2>err
+    ts logits -q -m model.gguf -f text.txt -o windows --window 12 --stride 5 -t 1 2>err
     [ ! -s err ]
     [ "$(member windows rows)" = "$(member dump rows)" ]
     [ "$(member windows token_ids)" = "$(member dump token_ids)" ]
@@ -46,7 +46,7 @@ assert len(m["token_ids"]) == m["rows"] + 1 and m["kind"] == "logits" and m["mod
     [ "$(member windows window) $(member windows stride)" = "12 5" ]
     [ "$(member windows windows)" = $((1 + ($(member dump rows) - 12 + 4) / 5)) ]
     [ "$(wc -c <windows/logits.f16)" = "$(wc -c <dump/logits.f16)" ]
-    ts logits -q -m model.gguf -f text.txt -o halves --window 12 -t 2
+    ts logits -q -m model.gguf -f text.txt -o halves --window 12 -t 1
     [ "$(member halves stride)" = 6 ]
 }
 
@@ -91,9 +91,9 @@ assert len(m["token_ids"]) == m["rows"] + 1 and m["kind"] == "logits" and m["mod
 
 @test "steered logits: scale 0 is no steering, to the byte; meta.json says what was in force; the trace is whole" {
     direction d.gguf length=30
-    ts logits -q -m model.gguf -f text.txt -o zero -t 2 -ub 16 --steering d.gguf --steering-mode clamp --steering-scale 0
+    ts logits -q -m model.gguf -f text.txt -o zero -t 1 -ub 16 --steering d.gguf --steering-mode clamp --steering-scale 0
     cmp dump/logits.f16 zero/logits.f16
-    ts logits -m model.gguf -f text.txt -o steered -t 2 -ub 16 --steering d.gguf --steering-mode ablate \
+    ts logits -m model.gguf -f text.txt -o steered -t 1 -ub 16 --steering d.gguf --steering-mode ablate \
         --steering-layers 3:4 --steering-trace c.jsonl 2>err
     grep -qx "turbospark logits: steering: ablate at scale 1 on 2 of 30 blocks ('d.gguf')" err
     [ "$(member steered steering)" = "\"ablate at scale 1 on 2 of 30 blocks ('d.gguf')\"" ]

@@ -57,9 +57,9 @@ man_options() { # PAGE [the section it starts at]
 }
 
 @test "the spellings of an option are one option" {
-    ts run -m model.gguf -p 'The sky is' -n 4 -t 2 -ub 64 -fa off -ctk f16 >a
+    ts run -m model.gguf -p 'The sky is' -n 4 -t 1 -ub 64 -fa off -ctk f16 >a
     ts run --model=model.gguf --prompt 'The sky is' -n4 --threads=2 -ub=64 --flash-attn=off --cache-type-k=f16 >b
-    ts run --model model.gguf -p='The sky is' --predict=9 --predict 4 -t2 --ubatch-size 64 -fa=off -ctk=f16 >c
+    ts run --model model.gguf -p='The sky is' --predict=9 --predict 4 -t1 --ubatch-size 64 -fa=off -ctk=f16 >c
     [ -s a ]
     cmp a b
     cmp a c

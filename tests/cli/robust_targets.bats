@@ -4,6 +4,7 @@
 setup_file() {
     cd "$BATS_FILE_TMPDIR"
     "$TS_BUILD_DIR/tests/bin/tiny_gguf" llama tiny.gguf n_layer=3 n_embd=32 n_ff=64
+    "$TS_BUILD_DIR/tests/bin/tiny_gguf" llama-moe moe.gguf n_layer=2 n_embd=32 n_ff=32
     python3 "$TS_SOURCE_DIR/tests/cli/direction.py" dir.gguf width=32 blocks=1:2
     printf 'one\ntwo two\nthree\n' >prompts.txt
     printf 'one two three four five six seven' >text.txt
@@ -26,6 +27,9 @@ ways() {
 run -m tiny.gguf -t 1 -p hi -n 2 --resid-capture @
 run -m tiny.gguf -t 1 -p hi -n 2 --ffn-hist @
 run -m tiny.gguf -t 1 -p hi -n 2 --steering dir.gguf --steering-mode add --steering-trace @
+run -m moe.gguf -t 1 -p hi -n 2 --router-hist @
+router -m moe.gguf -t 1 -i prompts.txt -n 2 -o @
+router -m moe.gguf -t 1 -i prompts.txt -n 2 -o unwritten.json --csv @
 capture -m tiny.gguf -t 1 -i prompts.txt -o @
 capture -m tiny.gguf -t 1 -i prompts.txt --format safetensors -o @
 census -m tiny.gguf -t 1 -i prompts.txt -n 2 -o @ --trace
@@ -95,7 +99,7 @@ refused_by_all() { # TARGET
 }
 
 @test "an output that replaces without being asked replaces no other kind of file" {
-    for words in 'run -m tiny.gguf -t 1 -p hi -n 2 --resid-capture' 'run -m tiny.gguf -t 1 -p hi -n 2 --ffn-hist' \
+    for words in 'run -m moe.gguf -t 1 -p hi -n 2 --router-hist' 'run -m tiny.gguf -t 1 -p hi -n 2 --resid-capture' 'run -m tiny.gguf -t 1 -p hi -n 2 --ffn-hist' \
         'run -m tiny.gguf -t 1 -p hi -n 2 --steering dir.gguf --steering-mode add --steering-trace' \
         'census -m tiny.gguf -t 1 --text text.txt --zero 10 --json' 'kld la lb --json' 'bench -m tiny.gguf -t 1 -r 1 -n 2 --json'; do
         echo 'my notes' >notes.json

@@ -202,9 +202,9 @@ assert [len(a["tokens_per_s"]) for a in d["arms"]] == [3] * 5'
 }
 
 @test "an interrupted capture is marked partial, and --resume ends with the same bytes" {
-    for i in $(seq 400); do echo "Number $i: what does the quiet river look like in the morning?"; done >list.txt
-    ts capture -m model.gguf -i list.txt -o whole.json -q
-    "$TS_CLI" capture -m model.gguf -i list.txt -o cut.json --progress 2>err &
+    for i in $(seq 90); do echo "Number $i: what does the quiet river look like in the morning?"; done >list.txt
+    ts capture -m model.gguf -ub 64 -i list.txt -o whole.json -q
+    "$TS_CLI" capture -m model.gguf -ub 64 -i list.txt -o cut.json --progress 2>err &
     pid=$!
     for _ in $(seq 300); do grep -q ' [1-9][0-9]* %' err && break; sleep 0.02; done
     kill -s INT "$pid"
@@ -214,7 +214,7 @@ assert [len(a["tokens_per_s"]) for a in d["arms"]] == [3] * 5'
     grep -q '^turbospark capture: interrupted after .* partial' err
     grep -q '"partial": true' cut.meta
     ts inspect cut.json >/dev/null
-    ts capture -m model.gguf -i list.txt -o cut.json --resume 2>err
+    ts capture -m model.gguf -ub 64 -i list.txt -o cut.json --resume 2>err
     grep -q '; resuming$' err
     cmp whole.f32 cut.f32
     sed 's/cut\.f32/whole.f32/' cut.json | cmp whole.json -

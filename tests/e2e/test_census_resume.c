@@ -102,6 +102,7 @@ static int in_child(const job *j, long kill_ms) {
 
 static void remove_outputs(void) {
     static const char *const names[] = {"out.json",       "out.detail",          "out.meta",
+                                        "out.experts",    "out.json.part.experts",
                                         "out.trace",      "out.json.part.trace", "out.json.part.census",
                                         "out.json.lock"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) unlink(e2e_path(names[i]));
@@ -214,6 +215,7 @@ static void test_not_mixed(void **state) {
     unlink(e2e_path("out.json"));
     unlink(e2e_path("out.detail"));
     unlink(e2e_path("out.meta"));
+    unlink(e2e_path("out.experts"));
     assert_int_equal(in_child(&(job){.trace = false}, 0), 0);
     counted_slurp(e2e_path("out.json"), &files);
     counted_assert_same(&w->files, &files);

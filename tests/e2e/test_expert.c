@@ -11,7 +11,7 @@
 
 #include "store/expert.h"
 
-enum { LAYERS = 8, MOST_EXPERTS = 8, MOST_WIDTH = 192, N_TOKENS = 61 }; /* a prime number of tokens */
+enum { N_TOKENS = 61 }; /* a prime number */
 
 static const char *write_text(int n) {
     const char *path = e2e_path("text.txt");
@@ -43,47 +43,45 @@ static void same_bytes(const char *a, const char *b) {
     free(y);
 }
 
-/* ---- a reader of the nodes: activations come before the product, ids before both */
+/* ---- a reader of the graph: what each down projection of experts reads, whatever it is called */
+
+enum { LAYERS = 64, MOST_EXPERTS = 16, MOST_WIDTH = 512 };
 
 typedef struct truth {
-    int32_t ids[LAYERS][64][8];
     uint64_t rows[LAYERS][MOST_EXPERTS];
     double mass[LAYERS][MOST_EXPERTS][MOST_WIDTH];
 } truth;
 
-static int block_of(const char *name, const char *prefix) {
-    size_t n = strlen(prefix);
-    char *end;
-    if (strncmp(name, prefix, n) != 0) return -1;
-    long block = strtol(name + n, &end, 10);
-    return *end == '\0' && end > name + n ? (int)block : -1;
+static int down_of(const struct ggml_tensor *t) {
+    int block = -1, end = 0;
+    if (t->op != GGML_OP_MUL_MAT_ID) return -1;
+    if (sscanf(t->src[0]->name, "blk.%d.ffn_down_exps.weight%n", &block, &end) != 1) return -1;
+    return end > 0 && t->src[0]->name[end] == '\0' ? block : -1;
 }
 
-static void take_ids(truth *x, int il, const struct ggml_tensor *t) {
-    for (int64_t r = 0; r < t->ne[1]; r++)
-        for (int64_t k = 0; k < t->ne[0]; k++) {
-            ggml_backend_tensor_get(t, &x->ids[il][r][k], (size_t)r * t->nb[1] + (size_t)k * t->nb[0], sizeof(int32_t));
-            x->rows[il][x->ids[il][r][k]]++;
+static size_t at(const struct ggml_tensor *t, int64_t i, int64_t k, int64_t r) {
+    return (size_t)i * t->nb[0] + (size_t)k * t->nb[1] + (size_t)r * t->nb[2];
+}
+
+/* ids [top_k, rows] with their strides; values [width, top_k, rows]. */
+static void take(truth *x, int il, const struct ggml_tensor *values, const struct ggml_tensor *ids) {
+    for (int64_t r = 0; r < values->ne[2]; r++)
+        for (int64_t k = 0; k < values->ne[1]; k++) {
+            int32_t id;
+            ggml_backend_tensor_get(ids, &id, (size_t)r * ids->nb[1] + (size_t)k * ids->nb[0], sizeof id);
+            x->rows[il][id]++;
+            for (int64_t i = 0; i < values->ne[0]; i++) {
+                float a;
+                ggml_backend_tensor_get(values, &a, at(values, i, k, r), sizeof a);
+                x->mass[il][id][i] += fabs((double)a);
+            }
         }
 }
 
-static void take_values(truth *x, int il, const struct ggml_tensor *t) {
-    for (int64_t r = 0; r < t->ne[2]; r++)
-        for (int64_t k = 0; k < t->ne[1]; k++)
-            for (int64_t i = 0; i < t->ne[0]; i++) {
-                float a;
-                ggml_backend_tensor_get(t, &a, (size_t)(r * (int64_t)t->nb[2] + k * (int64_t)t->nb[1] + i * (int64_t)t->nb[0]), sizeof a);
-                x->mass[il][x->ids[il][r][k]][i] += fabs((double)a);
-            }
-}
-
 static bool ask(struct ggml_tensor *t, bool asking, void *user) {
-    truth *x = user;
-    int ids = block_of(t->name, "ffn_moe_topk-"), values = block_of(t->name, "ffn_moe_swiglu-");
-    if (asking) return ids >= 0 || values >= 0;
-    if (ids >= 0) take_ids(x, ids, t);
-    if (values >= 0) take_values(x, values, t);
-    return true;
+    int il = down_of(t);
+    if (!asking && il >= 0) take(user, il, t->src[1], t->src[2]);
+    return !asking || il >= 0;
 }
 
 /* The text in one batch, every token an output. */
@@ -235,7 +233,15 @@ static int run(void) {
     return strcmp(tiny_arch(), "llama") == 0 ? cmocka_run_group_tests(dense, NULL, NULL) : cmocka_run_group_tests(served, NULL, NULL);
 }
 
+static int run_truth(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_truth)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
 int main(void) {
     static const char *const archs[] = {"qwen3moe", "llama-moe", "deepseek", "llama", NULL};
-    return tiny_each(archs, run) ? 1 : 0;
+    static const char *const others[] = {"llama4", "grok", "qwen3next", "qwen35moe", "phimoe", "gemma4/moe", "jamba/moe", "dbrx", "deepseek2",
+                                         "deepseek4", "glm4moe", "nemotron_h_moe", "granite/moe", "bailingmoe2", "gpt-oss", "smallthinker",
+                                         "grovemoe", "minimax-m2", "mistral3/moe", "step35", "kimi-linear", NULL};
+    return tiny_each(archs, run) + tiny_each(others, run_truth) ? 1 : 0;
 }

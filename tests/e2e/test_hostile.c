@@ -207,6 +207,47 @@ static void test_changed_corpus(void **state) {
     changed("{\"token_ids\": [6, 7, 8, 9]}\n", "now line 3 has 4");
 }
 
+/* ---- a model file that is another one by the time its hash is taken */
+
+static void save(const char *path, uint64_t seed) {
+    const char *why = "";
+    tiny_opts o = {.seed = seed};
+    if (!tiny_save("llama", &o, path, &why)) fail_msg("%s", why);
+}
+
+static void test_changed_model(void **state) {
+    (void)state;
+    char model[1024], other[1024], out[1024], meta[1024];
+    snprintf(model, sizeof(model), "%s", e2e_path("changing.gguf"));
+    snprintf(other, sizeof(other), "%s", e2e_path("other.gguf"));
+    snprintf(out, sizeof(out), "%s", e2e_path("unsure.json"));
+    snprintf(meta, sizeof(meta), "%s", e2e_path("unsure.meta"));
+    write_corpus("");
+    save(model, 1);
+    for (int replaced = 0; replaced < 2; replaced++) {
+        ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
+        ts_capture_options o = TS_OPTIONS_INIT(ts_capture_options);
+        ts_error err = {0};
+        size_t n;
+        so.model_path = model;
+        so.n_threads = 1;
+        ts_session *s = e2e_open(&so);
+        if (replaced) {
+            save(other, 2);
+            assert_int_equal(rename(other, model), 0);
+        }
+        o.input_path = corpus_path();
+        o.output_path = out;
+        o.overwrite = true;
+        e2e_ok(ts_capture_run(s, &o, NULL, &err), &err);
+        ts_session_close(s);
+        char *text = e2e_slurp(meta, &n), *shard = strstr(text, "changing.gguf");
+        assert_non_null(shard);
+        assert_int_equal(strstr(shard, "\"xxh3_128\": null}]") != NULL, replaced);
+        free(text);
+    }
+}
+
 int main(void) {
     if (!e2e_model_path()) return E2E_SKIP;
     ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
@@ -215,7 +256,8 @@ int main(void) {
     t.vocab = t.session->model->vocab;
     t.n_vocab = llama_vocab_n_tokens(t.vocab);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_special_text), cmocka_unit_test(test_long_text), cmocka_unit_test(test_no_text),
-                                       cmocka_unit_test(test_chat), cmocka_unit_test(test_changed_corpus)};
+                                       cmocka_unit_test(test_chat), cmocka_unit_test(test_changed_corpus),
+                                       cmocka_unit_test(test_changed_model)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     ts_session_close(t.session);
     e2e_remove_tmp();

@@ -141,6 +141,7 @@ static void test_too_few(void **state) {
     ts_session_clear(s);
     n_delivered = 0;
     s->tap->on_run = on_run;
+    s->tap->wanted = 1u << TS_SITE_RESID;
     ts_tap_begin(s->tap, &expect);
     int decoded = llama_decode(s->ctx, llama_batch_get_one(t.tokens, 8));
     assert_int_equal(ts_tap_end(s->tap, s->ctx, decoded, &err), TS_ERR_ENGINE);
