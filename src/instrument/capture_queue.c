@@ -48,14 +48,19 @@ static list *make_list(ts_resid_out *out, size_t n_floats) {
 }
 
 int ts_capture_queue_open(ts_resid_out *out, size_t n_floats, bool threaded, ts_capture_queue **queue, ts_error *err) {
-    ts_capture_queue *q = *queue = ts_calloc(1, sizeof(*q));
+    ts_capture_queue *q = ts_calloc(1, sizeof(*q));
+    *queue = NULL;
     if (!q) return ts_fail_nomem(err, "rows to write", sizeof(*q));
     size_t fit = MOST_BYTES / (n_floats * sizeof(float));
     q->most = fit > 1 ? fit : 1;
     q->filling = make_list(out, n_floats);
     q->writing = make_list(out, n_floats);
-    if (!q->filling || !q->writing) return ts_fail_nomem(err, "rows to write", sizeof(list));
-    return ts_worker_create(threaded, &q->worker, err);
+    int rc = q->filling && q->writing ? ts_worker_create(threaded, &q->worker, err) : ts_fail_nomem(err, "rows to write", sizeof(list));
+    if (rc == TS_OK)
+        *queue = q;
+    else
+        ts_capture_queue_close(q);
+    return rc;
 }
 
 static int grow(list *l, ts_error *err) {

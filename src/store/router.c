@@ -11,8 +11,9 @@
 #include "store/meta.h"
 
 int ts_router_init(ts_router *r, uint32_t n_layers, bool traced, ts_error *err) {
-    *r = (ts_router){.n_layers = n_layers, .traced = traced, .split = true, .bounded = true};
+    *r = (ts_router){.traced = traced, .split = true, .bounded = true};
     r->layers = ts_calloc(n_layers, sizeof *r->layers);
+    r->n_layers = r->layers ? n_layers : 0;
     return r->layers ? TS_OK : ts_fail_nomem(err, "a routing census", n_layers * sizeof *r->layers);
 }
 

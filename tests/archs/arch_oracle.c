@@ -1,6 +1,7 @@
 /* Rows taken node by node. Owns the second reading of a graph; refuses nothing. */
 #include "arch_oracle.h"
 
+#include <ggml-backend.h>
 #include <llama.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static char *copy_rows(const struct ggml_tensor *t, size_t *n) {
     for (int64_t l = 0; l < t->ne[3]; l++)
         for (int64_t k = 0; k < t->ne[2]; k++)
             for (int64_t j = 0; j < t->ne[1]; j++, at += row)
-                memcpy(at, (const char *)t->data + (size_t)j * t->nb[1] + (size_t)k * t->nb[2] + (size_t)l * t->nb[3], row);
+                ggml_backend_tensor_get(t, at, (size_t)j * t->nb[1] + (size_t)k * t->nb[2] + (size_t)l * t->nb[3], row);
     return out;
 }
 

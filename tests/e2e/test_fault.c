@@ -261,7 +261,7 @@ static void remove_outputs(void) {
 /* `armed`: whether a fault may have left partial files, which resume takes up. */
 static void check_left(const char *name, long at) {
     static const char *const wholes[] = {"out-r.json", "out-f.json", "out-c.json", "out-c.safetensors", "out-n.json",
-                                         "out-n.trace", "out-l/meta.json", "out-d.gguf", "out-m.json", "out-x.json"};
+                                         "out-n.trace", "out-l/meta.json", "out-d.gguf", "out-m.json", "out-x.json", "out-n.experts"};
     ts_error err = {0};
     DIR *d = opendir(".");
     assert_non_null(d);
@@ -371,6 +371,10 @@ static void test_faults(void **state) {
         each_call("router run", work_router_run, false);
         each_call("router", work_router, true);
         each_call("router", work_router, false);
+    }
+    if (!only || strcmp(only, "experts") == 0) {
+        each_call("experts", work_census, true);
+        each_call("experts", work_census, false);
     }
 }
 

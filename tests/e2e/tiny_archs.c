@@ -17,7 +17,8 @@ const char tiny_wide_spec[] =
     "attention.indexer.head_count=64 attention.indexer.key_length=128\n"
     "attention.indexer.top_k=131072 attention.indexer.block_size=4 attention.indexer.local_blocks=1\n"
     "rope.dimension_sections=[8,8,8,8] posnet.embedding_length=@embd posnet.block_count=@layer\n"
-    "convnext.embedding_length=@embd convnext.block_count=@layer xielu.alpha_n=1.0 xielu.alpha_p=1.0 xielu.beta=0.5 xielu.eps=1e-6\n"
+    "convnext.embedding_length=@embd convnext.block_count=@layer xielu.alpha_n=1.0\n"
+    "xielu.alpha_p=1.0 xielu.beta=0.5 xielu.eps=1e-6\n"
     "ssm.inner_size=@embd*2 ssm.conv_kernel=4 ssm.state_size=16 ssm.time_step_rank=@h\n"
     "ssm.group_count=2 kda.head_dim=32 kda.safe_gate=true kda.gate_lower_bound=-5.0\n"
     "wkv.head_size=@head shortconv.l_cache=3 residual_scale=0.5 attn_res.block_size=12\n"
@@ -36,7 +37,9 @@ const char tiny_wide_spec[] =
 #define SWA_AFTER " " SWA
 /* In turn: attention, a state space, an FFN; each block is one of them only. */
 #define NEMOTRON_H "attention.head_count_kv={1,0,0} feed_forward_length={0,0,@ff}"
-#define DELTA_NET "rope.dimension_sections=[3,3,2,0] rope.dimension_count=16 ssm.state_size=32 ssm.time_step_rank=4 ssm.inner_size=128"
+#define DELTA_NET                                                                                                  \
+    "rope.dimension_sections=[3,3,2,0] rope.dimension_count=16 ssm.state_size=32 ssm.time_step_rank=4"             \
+    " ssm.inner_size=128"
 #define GEMMA4                                                                                                     \
     "attention.sliding_window_pattern={1,1,1,1,0} embedding_length_per_layer_input=@embd/2"                        \
     " attention.shared_kv_layers=0 attention.key_length_swa=@head attention.value_length_swa=@head"                \
@@ -54,7 +57,8 @@ const recipe tiny_archs[] = {
     {"refact", "refact", 4, WIDE, NULL, NULL, {0}},
     {"modern-bert", "modern-bert", 4, WIDE | BIAS, NULL, NULL, {0}},
     {"nomic-bert", "nomic-bert", 4, WIDE | BIAS, NULL, "tokenizer.ggml.token_type_count=2", {0}},
-    {"nomic-bert-moe", "nomic-bert-moe", 4, WIDE | MOE | BIAS, NULL, "tokenizer.ggml.token_type_count=2 moe_every_n_layers=2", {0}},
+    {"nomic-bert-moe", "nomic-bert-moe", 4, WIDE | MOE | BIAS, NULL,
+     "tokenizer.ggml.token_type_count=2 moe_every_n_layers=2", {0}},
     {"neo-bert", "neo-bert", 4, WIDE, NULL, NULL, {0}},
     {"jina-bert-v2", "jina-bert-v2", 4, WIDE | BIAS, NULL, "tokenizer.ggml.token_type_count=2", {0}},
     {"jina-bert-v3", "jina-bert-v3", 4, WIDE | BIAS, NULL, "tokenizer.ggml.token_type_count=2", {0}},
@@ -69,7 +73,8 @@ const recipe tiny_archs[] = {
     {"qwen3vl", "qwen3vl", 4, WIDE, NULL, NULL, {0}},
     {"qwen3vlmoe", "qwen3vlmoe", 4, WIDE | MOE, NULL, NULL, {0}},
     {"qwen35moe", "qwen35moe", 4, WIDE | MOE, NULL, DELTA_NET, {0}},
-    {"qwen4exp", "qwen4exp", 4, WIDE | MOE, NULL, DELTA_NET " hyper_connection.count=4 hyper_connection.low_rank=8 attention.indexer.key_length=@head", {0}},
+    {"qwen4exp", "qwen4exp", 4, WIDE | MOE, NULL,
+     DELTA_NET " hyper_connection.count=4 hyper_connection.low_rank=8 attention.indexer.key_length=@head", {0}},
     {"phi2", "phi2", 4, WIDE | BIAS, NULL, NULL, {0}},
     {"phi3", "phi3", 4, WIDE, NULL, NULL, {0}},
     {"phimoe", "phimoe", 4, WIDE | MOE | BIAS, NULL, NULL, {0}},
@@ -131,7 +136,8 @@ const recipe tiny_archs[] = {
     {"granitemoe/moe", "granitemoe", 4, WIDE | MOE, NULL, NULL, {0}},
     {"granitehybrid", "granitehybrid", 4, WIDE, NULL, HYBRID, {0}},
     {"granitehybrid/moe", "granitehybrid", 4, WIDE | MOE, NULL, HYBRID, {0}},
-    {"graniteswitch", "graniteswitch", 4, WIDE, NULL, "adapters.count=1 adapters.lora_rank=4 adapters.token_ids_activate=[5] adapters.token_ids_substitute=[6]", {0}},
+    {"graniteswitch", "graniteswitch", 4, WIDE, NULL,
+     "adapters.count=1 adapters.lora_rank=4 adapters.token_ids_activate=[5] adapters.token_ids_substitute=[6]", {0}},
     {"granite_swa", "granite_swa", 4, WIDE, NULL, SWA, {0}},
     {"granite_swa/moe", "granite_swa", 4, WIDE | MOE, NULL, SWA, {0}},
     {"chameleon", "chameleon", 4, WIDE, NULL, "attention.head_count_kv=@h", {.n_vocab = 10240}},
@@ -152,7 +158,9 @@ const recipe tiny_archs[] = {
     {"hunyuan-dense", "hunyuan-dense", 4, WIDE, NULL, NULL, {0}},
     {"hunyuan_vl", "hunyuan_vl", 4, WIDE, NULL, NULL, {0}},
     {"hy_v3", "hy_v3", 4, WIDE | MOE, NULL, NULL, {0}},
-    {"hy_v4/moe", "hy_v4", 4, WIDE | MOE, NULL, MLA " hyper_connection.count=4 hyper_connection.epsilon=1e-6 hyper_connection.magnitude=2.0 attention.indexer.types={1,0}", {0}},
+    {"hy_v4/moe", "hy_v4", 4, WIDE | MOE, NULL,
+     MLA " hyper_connection.count=4 hyper_connection.epsilon=1e-6 hyper_connection.magnitude=2.0"
+     " attention.indexer.types={1,0}", {0}},
     {"smollm3", "smollm3", 4, WIDE, NULL, NULL, {0}},
     {"gpt-oss", "gpt-oss", 4, WIDE | MOE | BIAS, NULL, NULL, {0}},
     {"lfm2", "lfm2", 4, WIDE, NULL, HYBRID, {0}},
