@@ -19,7 +19,7 @@ compile    = @$(call configure,$(1),$(2)); cmake --build $(1) -j $(JOBS)
 
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-archs bench asan tsan valgrind fuzz fmt lint man install clean distclean
+.PHONY: help setup build demo test test-archs bench gpu-proof asan tsan valgrind fuzz fmt lint man install clean distclean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r verb text; do \
@@ -45,6 +45,9 @@ test-archs: setup ## every architecture: the table of doc/architectures.md (UPDA
 
 bench: setup build ## off, redirected and asked side by side: the ratio table
 	@scripts/bench
+
+gpu-proof: ## the promises on a GPU: identity, edits, tables (needs nvcc, or CUDA_BACKEND=FILE)
+	@scripts/gpu-proof
 
 asan: setup ## unit and quick end-to-end tests under the address and undefined behaviour sanitizers
 	$(call compile,$(BUILD)/asan,-DTS_SANITIZE=address$(comma)undefined -DTS_FAULT_INJECTION=ON)

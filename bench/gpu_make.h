@@ -76,11 +76,15 @@ static void write_f32(const char *from, const char *to) {
         fprintf(stderr, "bench_gpu: cannot read '%s'\n", from);
         exit(1);
     }
-    for (struct ggml_tensor *t = ggml_get_first_tensor(file); t; t = ggml_get_next_tensor(file, t))
-        bytes += (size_t)ggml_nelements(t) * sizeof(float) + 2 * ggml_tensor_overhead();
+    int64_t n = gguf_get_n_tensors(all);
+    for (int64_t i = 0; i < n; i++) {
+        const struct ggml_tensor *t = ggml_get_tensor(file, gguf_get_tensor_name(all, i));
+        bytes += (size_t)ggml_nelements(t) * sizeof(float) + 2 * ggml_tensor_overhead() + 64;
+    }
     gguf_set_kv(made, all);
     out = ggml_init((struct ggml_init_params){.mem_size = bytes});
-    for (struct ggml_tensor *t = ggml_get_first_tensor(file); out && t; t = ggml_get_next_tensor(file, t)) {
+    for (int64_t i = 0; out && i < n; i++) {
+        const struct ggml_tensor *t = ggml_get_tensor(file, gguf_get_tensor_name(all, i));
         struct ggml_tensor *c = ggml_new_tensor(out, GGML_TYPE_F32, ggml_n_dims(t), t->ne);
         ggml_set_name(c, t->name);
         if (t->type == GGML_TYPE_F32) memcpy(c->data, t->data, ggml_nbytes(t));

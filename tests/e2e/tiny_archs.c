@@ -147,8 +147,10 @@ const recipe tiny_archs[] = {
     {"bailingmoe2", "bailingmoe2", 4, WIDE | MOE, NULL, NULL, {0}},
     {"bailingmoe3", "bailingmoe3", 4, WIDE | MOE, NULL, MLA_HYBRID, {0}},
     {"dots1", "dots1", 4, WIDE | MOE, NULL, "attention.head_count_kv=@h", {0}},
-    {"dots3note", "dots3note", 4, WIDE | MOE, NULL, MLA SWA_AFTER " attention.kv_lora_rank_swa=64 attention.key_length_swa=80 attention.value_length_swa=64"
-     " attention.key_length_mla_swa=48 attention.value_length_mla_swa=32 rope.freq_base_swa=10000.0 attention.indexer.types={0,1}", {0}},
+    {"dots3note", "dots3note", 4, WIDE | MOE, NULL,
+     MLA SWA_AFTER " attention.kv_lora_rank_swa=64 attention.key_length_swa=80"
+     " attention.value_length_swa=64 attention.key_length_mla_swa=48"
+     " attention.value_length_mla_swa=32 rope.freq_base_swa=10000.0 attention.indexer.types={0,1}", {0}},
     {"arcee", "arcee", 4, WIDE, NULL, NULL, {0}},
     {"afmoe", "afmoe", 4, WIDE | MOE, NULL, NULL, {0}},
     {"laguna", "laguna", 4, WIDE | MOE, NULL, NULL, {0}},

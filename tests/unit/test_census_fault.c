@@ -61,9 +61,12 @@ static int work_checkpoint(ts_error *err) {
 }
 
 static int work_resume(ts_error *err) {
-    ts_ffn_stats *s = make_stats(widths, 3);
+    static const ts_ffn_options one = {.n_slots = 1, .n_workers = 1};
+    ts_ffn_stats *s;
     ts_ffn_progress at;
     bool found;
+    if (ts_ffn_stats_create(&s, widths, 3, &one) != 0)
+        return ts_fail_nomem(err, "an accumulator", sizeof one);
     int rc = ts_ffn_checkpoint_read("in.state", "plan", s, NULL, &at, &found, err);
     assert_int_equal(found, rc == TS_OK);
     ts_ffn_stats_free(s);
