@@ -64,6 +64,7 @@ static void check_block(const ts_session_options *so, int32_t block) {
     steered_run(so, &o, 1, NULL, &edited);
     assert_null(strstr(edited.summary, "adapter"));
     assert_int_equal(strstr(adapter.summary, "adapter") != NULL, has_adapter());
+    assert_int_equal(adapter.callback, !has_adapter()); /* by the adapter alone it costs no callback */
     assert_true(steered_error(&adapter, &edited) < SAME);
     if (has_adapter()) {
         stock(so, block, &reference);
