@@ -67,10 +67,9 @@ static ts_session_options shared(const proof *p) {
     return so;
 }
 
-static ts_session *open_shared(const proof *p, const ts_session_options *so) {
+static ts_session *open_shared(const ts_session_options *so) {
     ts_error err = {0};
     ts_session *s = NULL;
-    (void)p;
     ok(ts_session_open(so, &s, &err), &err);
     return s;
 }
@@ -106,12 +105,7 @@ static int hash_pass(void *self, const ts_pass *pass, ts_error *err) {
     return TS_OK;
 }
 
-static int hash_start(void *self, ts_session *s, ts_error *err) {
-    (void)self;
-    (void)s;
-    (void)err;
-    return TS_OK;
-}
+static int hash_start(void *self, ts_session *s, ts_error *err) { return self && s ? TS_OK : ts_fail(err, TS_ERR_STATE, "nothing to hash for"); }
 
 static unsigned hash_wants(void *self, enum ts_pass_kind kind) {
     (void)self;
@@ -147,7 +141,7 @@ static void run_arm(const proof *p, bool tapped, enum ts_tap_method tap, outcome
     ts_session_options so = shared(p);
     *o = (outcome){.logits = 0xcbf29ce484222325u, .rows = 0xcbf29ce484222325u};
     so.tap = tap;
-    ts_session *s = open_shared(p, &so);
+    ts_session *s = open_shared(&so);
     if (tapped) ok(ts_session_attach(s, &hash_class, o, false, &err), &err);
     generate(s, p->info.n_vocab, N_PROMPT, N_PREDICT, 0, o);
     count_sites(s, o);
@@ -185,7 +179,7 @@ static float *capture(const proof *p, const char *input, bool exact, enum ts_tap
     path_in(p, "rows.json", path);
     so.tap = tap;
     so.n_ubatch = 512;
-    ts_session *s = open_shared(p, &so);
+    ts_session *s = open_shared(&so);
     co.input_path = input;
     co.output_path = path;
     co.exact = exact;
@@ -233,7 +227,7 @@ static json_t *census(const proof *p, enum ts_tap_method tap, const char *name) 
     ts_ffn_hist_options fo = TS_OPTIONS_INIT(ts_ffn_hist_options);
     path_in(p, name, path);
     so.tap = tap;
-    ts_session *s = open_shared(p, &so);
+    ts_session *s = open_shared(&so);
     fo.path = path;
     unlink(path);
     ok(ts_session_attach_ffn(s, &fo, &err), &err);
@@ -281,7 +275,7 @@ static float *steered_rows(const proof *p, const ts_steering_options *st) {
     float *rows = malloc(n * sizeof(*rows));
     FILE *f;
     path_in(p, "row.json", path);
-    ts_session *s = open_shared(p, &so);
+    ts_session *s = open_shared(&so);
     if (st) ok(ts_session_attach_steering(s, st, &err), &err);
     ro.path = path;
     ok(ts_session_attach_resid(s, &ro, &err), &err);
@@ -376,7 +370,7 @@ static float *snapshot(const proof *p, bool exact_cache) {
     float *rows = malloc(n * sizeof(*rows));
     FILE *f;
     path_in(p, "snap.json", path);
-    ts_session *s = open_shared(p, &so);
+    ts_session *s = open_shared(&so);
     ro.path = path;
     ok(ts_session_attach_resid(s, &ro, &err), &err);
     for (unsigned i = 0; i < N_COMPARED; i++) generate(s, p->info.n_vocab, 20 + 10 * (int32_t)i, 1, i, &unused);

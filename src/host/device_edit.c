@@ -53,8 +53,8 @@ static bool fits(const ts_edit_graph *g, const struct ggml_tensor *t, const ts_e
 }
 
 /* The block's graph for one row, made where there is none that does this. */
-static int cached_graph(ts_device_edit *d, const ts_arena *arena, size_t at, const struct ggml_tensor *t, const ts_edit_step *steps, size_t n,
-                        ts_edit_graph **out, ts_error *err) {
+static int cached_graph(ts_device_edit *d, const ts_arena *arena, size_t at, const struct ggml_tensor *t, const ts_edit_step *steps,
+                        size_t n, ts_edit_graph **out, ts_error *err) {
     ts_edit_graph *g = &d->cached[at];
     *out = g;
     if (fits(g, t, steps, n)) return TS_OK;

@@ -270,7 +270,8 @@ static int load(maker *m, struct llama_model_params params, struct llama_model *
     if (rc == TS_OK) *out = llama_model_load_from_file_ptr(file, params);
     fclose(file);
     if (rc == TS_OK && !*out)
-        rc = ts_fail(m->err, TS_ERR_MODEL, "llama.cpp cannot load the synthetic model: %s", *ts_engine_error() ? ts_engine_error() : "no reason given");
+        rc = ts_fail(m->err, TS_ERR_MODEL, "llama.cpp cannot load the synthetic model: %s",
+                     *ts_engine_error() ? ts_engine_error() : "no reason given");
     return rc;
 }
 
