@@ -64,6 +64,7 @@ int main(int argc, char **argv) {
 
     struct llama_context_params params = llama_context_default_params();
     params.n_ctx = 512;
+    params.n_threads = params.n_threads_batch = 1;
     if (ts_probe_prepare(probe, &params, &err) != TS_OK) return fail(&err); /* before the context is made */
     struct llama_context *ctx = llama_init_from_model(model, params);
     if (!ctx) return 1;
