@@ -1,8 +1,12 @@
 /* Owns the command line's process-wide state: verbosity, the stop flag, errors kept back, standard
  * output. Refuses to decide anything about a command's work. */
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700
+#endif
 #include "cli.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -198,8 +202,8 @@ int cli_keep_input(const char *output, const char *what, const char *input) {
 /* File `i` of a result: itself, those beside it, those it writes while it runs. False past the last. */
 static bool file_of_result(const char *output, size_t i, char *out, size_t size) {
     static const char *const beside[] = {".f32", ".meta", ".detail", ".trace", ".experts"};
-    static const char *const part[] = {".part",       ".part.gen",   ".part.state",  ".part.census",
-                                       ".part.trace", ".part.jsonl", ".part.router", ".part.experts"};
+    static const char *const part[] = {".part",       ".part.gen",    ".part.state",   ".part.census", ".part.trace",
+                                       ".part.jsonl", ".part.router", ".part.experts", ".lock"};
     const char *slash = strrchr(output, '/'), *base = slash ? slash + 1 : output, *dot = strrchr(base, '.');
     int stem = dot && dot != base ? (int)(dot - output) : (int)strlen(output);
 
@@ -207,9 +211,9 @@ static bool file_of_result(const char *output, size_t i, char *out, size_t size)
         snprintf(out, size, "%s", output);
     else if (i <= 5)
         snprintf(out, size, "%.*s%s", stem, output, beside[i - 1]);
-    else if (i <= 13)
+    else if (i <= 14)
         snprintf(out, size, "%s%s", output, part[i - 6]);
-    return i <= 13;
+    return i <= 14;
 }
 
 int cli_keep_beside(const char *output, const char *what, const char *input) {
@@ -221,12 +225,34 @@ int cli_keep_beside(const char *output, const char *what, const char *input) {
     return code;
 }
 
+/* The name without links, "." and "..", also of a file that is not there yet; as it is where its folder is not. */
+static void spell_out(const char *path, char *out, size_t size) {
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    char folder[4096], real[PATH_MAX];
+
+    snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(base - path) : 1, slash ? path : ".");
+    if (realpath(path, real))
+        snprintf(out, size, "%s", real);
+    else if (realpath(folder, real))
+        snprintf(out, size, "%s/%s", real, base);
+    else
+        snprintf(out, size, "%s", path);
+}
+
+static bool same_name(const char *a, const char *b) {
+    char one[PATH_MAX + 4096], other[PATH_MAX + 4096];
+
+    spell_out(a, one, sizeof(one));
+    spell_out(b, other, sizeof(other));
+    return strcmp(one, other) == 0;
+}
+
 int cli_keep_apart(const char *name_a, const char *a, const char *name_b, const char *b, bool alone) {
     char one[4096], other[4096];
 
     for (size_t i = 0; a && b && file_of_result(a, i, one, sizeof(one)); i++)
         for (size_t k = 0; (k == 0 || !alone) && file_of_result(b, k, other, sizeof(other)); k++)
-            if (strcmp(one, other) == 0)
+            if (same_name(one, other))
                 return cli_usage("%s and %s would both write '%s'", name_a, name_b, one);
     return -1;
 }

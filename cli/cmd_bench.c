@@ -196,11 +196,25 @@ static int make_tokens(decode *d, const ts_model_info *info, ts_error *err) {
     return 0;
 }
 
+/* What the model has no site for is not compared. */
+static void drop_arm(decode *d, size_t at) {
+    ts_session_close(d->sessions[at]);
+    d->n_arms--;
+    for (size_t a = at; a < d->n_arms; a++)
+        d->arms[a] = d->arms[a + 1];
+    d->sessions[at] = NULL;
+}
+
 static int open_arms(decode *d, ts_model_info *info, ts_error *err) {
     int rc = 0;
 
     for (size_t a = 0; a < d->n_arms && rc == 0; a++) {
         rc = open_arm(d, a, err);
+        if (rc == TS_ERR_UNSUPPORTED && a > 1) {
+            cli_note("'%s' is left out: %s", arm_names[d->arms[a]], err->message);
+            drop_arm(d, a--);
+            rc = 0;
+        }
         if (rc == 0 && a == 0) {
             rc = ts_session_model_info(d->sessions[0], info, err);
             d->n_layer = info->n_layer;
@@ -234,15 +248,17 @@ static int bench_decode(decode *d, bool drawing) {
                        .repetitions = d->repetitions,
                        .drawing = drawing,
                        .run = run_arm,
-                       .user = d,
-                       .n_arms = d->n_arms};
+                       .user = d};
     int code = cli_check_json(d->json);
 
     if (code >= 0)
         return code;
+    if (open_arms(d, &info, &err) != 0)
+        return cli_fail_error(&err);
+    plan.n_arms = d->n_arms;
     for (size_t a = 0; a < d->n_arms; a++)
         plan.arms[a].name = arm_names[d->arms[a]];
-    if (open_arms(d, &info, &err) != 0 || bench_run(&plan, &err) != 0) {
+    if (bench_run(&plan, &err) != 0) {
         code = cli_fail_error(&err);
     } else {
         snprintf(plan.title, sizeof(plan.title),

@@ -77,7 +77,7 @@ static int check_steering(const logits *c) {
 static int keep_inputs(const logits *c) {
     static const char *const names[] = {"meta.json", "logits.f16", "logits.f32"};
     char path[4096];
-    int code = -1;
+    int code = cli_keep_apart("the logits", c->output, "the steering trace", c->steering.trace, true);
 
     for (size_t i = 0; code < 0 && i < sizeof(names) / sizeof(names[0]); i++) {
         if (snprintf(path, sizeof(path), "%s/%s", c->output, names[i]) >= (int)sizeof(path))
@@ -144,6 +144,8 @@ static int write_dump(logits *c) {
     cli_progress_end(&c->bar);
     if (rc == 0)
         rc = ts_session_finish(c->session, &err); /* the trace */
+    else if (rc == TS_ERR_INTERRUPTED)
+        ts_session_finish(c->session, NULL); /* as far as it went; the reason stays */
     if (rc != 0)
         return cli_fail_error(&err);
     cli_note("%" PRId64 " rows of %" PRId64 " tokens in %" PRIu32

@@ -71,14 +71,14 @@ static void print_table(const ts_site *sites, size_t n) {
         type = wider(type, sites[i].type);
         device = wider(device, sites[i].device);
     }
-    printf("%-9s %5s %-*s %-*s %6s %-*s %s\n", "SITE", "BLOCK", tensor, "TENSOR", type, "TYPE",
+    printf("%-14s %5s %-*s %-*s %6s %-*s %s\n", "SITE", "BLOCK", tensor, "TENSOR", type, "TYPE",
            "WIDTH", device, "DEVICE", "HOW");
     for (size_t i = 0; i < n; i++) {
         const ts_site *s = &sites[i];
         char block[16];
 
         snprintf(block, sizeof(block), s->block < 0 ? "-" : "%d", s->block);
-        printf("%-9s %5s %-*s %-*s %6lld %-*s %s%s%s\n", ts_site_kind_name(s->kind), block, tensor,
+        printf("%-14s %5s %-*s %-*s %6lld %-*s %s%s%s\n", ts_site_kind_name(s->kind), block, tensor,
                or_dash(s->tensor), type, or_dash(s->type), (long long)s->width, device, or_dash(s->device),
                ts_site_how_name(s->how), *s->why ? ": " : "", s->why);
     }

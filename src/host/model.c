@@ -2,6 +2,7 @@
  * embedding and diffusion models, encoder-decoders. */
 #include "host/model.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +32,18 @@ static int refuse_unfit(const ts_model *m, ts_error *err) {
     return TS_OK;
 }
 
+/* False ends the load. */
+static bool go_on(float progress, void *user) {
+    const volatile int *stop = user;
+    (void)progress;
+    return !stop || !*stop;
+}
+
 static int load_path(ts_model *m, const char *path, struct llama_model_params params, ts_error *err) {
     ts_engine_error_reset();
     m->llama = llama_model_load_from_file(path, params);
     if (m->llama) return TS_OK;
+    if (!go_on(0, params.progress_callback_user_data)) return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted while model '%s' was loaded", path);
     return ts_fail(err, TS_ERR_MODEL, "llama.cpp cannot load model '%s': %s", path,
                    *ts_engine_error() ? ts_engine_error() : "no reason given");
 }
@@ -68,9 +77,11 @@ static int load(ts_model *m, const ts_session_options *opts, ts_error *err) {
     if (opts->n_gpu_layers == TS_GPU_LAYERS_NONE) params.n_gpu_layers = 0;
     if (opts->n_gpu_layers > 0) params.n_gpu_layers = opts->n_gpu_layers;
     params.devices = devices;
+    params.progress_callback = go_on;
+    params.progress_callback_user_data = (void *)(uintptr_t)opts->stop;
     m->n_gpu_layers = params.n_gpu_layers;
     m->owned = true;
-    rc = opts->synthetic ? ts_synthetic_load(opts->synthetic, params, &m->llama, err) : load_path(m, opts->model_path, params, err);
+    rc = opts->synthetic ? ts_synthetic_load(opts->synthetic, params, opts->stop, &m->llama, err) : load_path(m, opts->model_path, params, err);
     free(devices);
     return rc;
 }

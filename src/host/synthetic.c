@@ -38,6 +38,7 @@ typedef struct maker {
     struct ggml_context *tensors;
     pattern patterns[MAX_PATTERNS];
     size_t n_patterns;
+    const volatile int *stop; /* nullable */
     ts_error *err;
 } maker;
 
@@ -233,6 +234,7 @@ static int fill_all(maker *m, char *data) {
         const struct ggml_tensor *t = ggml_get_tensor(m->tensors, gguf_get_tensor_name(m->gguf, i));
         const pattern *p = NULL;
         rc = find_pattern(m, t, &p);
+        if (rc == TS_OK && m->stop && *m->stop) rc = ts_fail(m->err, TS_ERR_INTERRUPTED, "interrupted while the model was made");
         if (rc == TS_OK) fill(data + gguf_get_tensor_offset(m->gguf, i), ggml_nbytes(t), p, t->name);
     }
     return rc;
@@ -248,6 +250,10 @@ static size_t data_bytes(const maker *m) {
 
 static int write_file(maker *m, int fd) {
     size_t head = gguf_get_meta_size(m->gguf), size = head + data_bytes(m);
+    double there = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if ((double)size > there)
+        return ts_fail(m->err, TS_ERR_NOMEM, "a synthetic model of %.1f MiB does not fit the %.1f MiB of this machine", (double)size / 1048576.0,
+                       there / 1048576.0);
     char *bytes = ftruncate(fd, (off_t)size) == 0 ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     if (bytes == MAP_FAILED)
         return ts_fail(m->err, TS_ERR_NOMEM, "cannot make a synthetic model of %.1f MiB: %s", (double)size / 1048576.0, strerror(errno));
@@ -269,15 +275,18 @@ static int load(maker *m, struct llama_model_params params, struct llama_model *
     ts_engine_error_reset();
     if (rc == TS_OK) *out = llama_model_load_from_file_ptr(file, params);
     fclose(file);
+    if (rc == TS_OK && !*out && m->stop && *m->stop)
+        rc = ts_fail(m->err, TS_ERR_INTERRUPTED, "interrupted while the model was loaded");
     if (rc == TS_OK && !*out)
         rc = ts_fail(m->err, TS_ERR_MODEL, "llama.cpp cannot load the synthetic model: %s",
                      *ts_engine_error() ? ts_engine_error() : "no reason given");
     return rc;
 }
 
-int ts_synthetic_load(const ts_synthetic *shape, struct llama_model_params params, struct llama_model **out, ts_error *err) {
+int ts_synthetic_load(const ts_synthetic *shape, struct llama_model_params params, const volatile int *stop, struct llama_model **out,
+                      ts_error *err) {
     ts_synthetic s = *shape;
-    maker m = {.shape = &s, .err = err};
+    maker m = {.shape = &s, .stop = stop, .err = err};
     if (s.n_vocab <= 0) s.n_vocab = N_VOCAB;
     *out = NULL;
     int rc = check_shape("synthetic model", &s, err);

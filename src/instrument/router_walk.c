@@ -25,7 +25,7 @@ typedef struct walk {
     ts_census_plan plan;
     ts_router_census census;
     ts_group group;
-    ts_lock *lock;
+    ts_lock *lock, *csv_lock;
     char *state_path; /* NULL = measure only */
     ts_provenance prov;
     bool replace, traced;
@@ -109,6 +109,9 @@ static int take_state(walk *w, ts_router *old, ts_error *err) {
         return ts_fail(err, TS_ERR_STATE, "'%s' belongs to another corpus, model or options; remove it, or start over with --overwrite", w->state_path);
     ts_error why = {0};
     if (ts_router_same_shape(r, old, &why) != TS_OK) return ts_fail(err, TS_ERR_STATE, "'%s': %s", w->state_path, why.message);
+    if (old->prompts_done > w->plan.summary.n_prompts || old->n_generations != old->prompts_done)
+        return ts_fail(err, TS_ERR_STATE, "'%s' is damaged: %llu generations counted, %llu prompts done of %llu", w->state_path,
+                       (unsigned long long)old->n_generations, (unsigned long long)old->prompts_done, (unsigned long long)w->plan.summary.n_prompts);
     w->prompts_done = old->prompts_done;
     w->tokens_done = w->tokens_resumed = old->tokens_done;
     ts_router empty = *r;
@@ -137,6 +140,7 @@ static int write_state(walk *w, ts_error *err) {
 static int open_output(walk *w, ts_error *err) {
     int rc = hash_plan(w, err);
     if (rc == TS_OK) rc = ts_lock_take(w->o->output_path, &w->lock, err);
+    if (rc == TS_OK && w->o->csv_path) rc = ts_lock_take(w->o->csv_path, &w->csv_lock, err);
     if (rc == TS_OK && w->o->resume) rc = resume(w, err);
     return rc == TS_OK && w->prompts_done == 0 ? write_state(w, err) : rc; /* no later resume takes up an older one's */
 }
@@ -231,8 +235,9 @@ static int write_result(walk *w, bool partial, ts_error *err) {
     if (rc != TS_OK) return rc;
     if (partial)
         return ts_fail(err, TS_ERR_INTERRUPTED,
-                       "interrupted after %llu of %llu prompts: '%s' holds what was counted, marked partial; resume goes on from there",
-                       (unsigned long long)w->prompts_done, (unsigned long long)w->plan.summary.n_prompts, path);
+                       "interrupted after %llu of %llu prompts: '%s' holds what was counted, marked partial%s; resume goes on from there",
+                       (unsigned long long)w->prompts_done, (unsigned long long)w->plan.summary.n_prompts, path,
+                       w->o->csv_path ? ", the CSV is not written" : "");
     if (w->o->csv_path) rc = ts_router_write_csv(&w->census.record, w->o->csv_path, w->replace, err);
     if (rc == TS_OK) remove(w->state_path);
     return rc;
@@ -267,6 +272,7 @@ static void release(walk *w) {
     ts_router_census_close(&w->census);
     ts_group_free(&w->group);
     ts_census_plan_free(&w->plan);
+    ts_lock_release(w->csv_lock);
     ts_lock_release(w->lock);
     free(w->state_path);
     ts_provenance_free(&w->prov);

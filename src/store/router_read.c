@@ -14,14 +14,14 @@
 #include "store/router_internal.h"
 
 /* The keys of the file, by number: single values, one value a layer, one row a layer. */
-enum { N_LAYERS, N_EXPERTS, TOP_K, GENERATIONS, PROMPTS, TOKENS, N_SINGLE };
+enum { N_LAYERS, N_EXPERTS, TOP_K, GENERATIONS, PROMPTS, TOKENS, VERSION, N_SINGLE };
 enum { L_EXPERTS = N_SINGLE, L_TOP_K, L_ROWS, L_PREFILL, L_DECODE, L_NONFINITE, L_DUPLICATES, END_FIGURES };
 enum { R_COUNTS = END_FIGURES, R_TRACE, R_PREFILL, R_DECODE, R_GENERATIONS, R_GATE, PLAN, N_KEYS };
 #define N_FIGURES (END_FIGURES - N_SINGLE)
 #define N_ROWS (PLAN - END_FIGURES)
 
 static const char *const keys[N_KEYS] = {
-    "num_layers",    "num_experts", "top_k", "generations",    "prompts_done",  "tokens_done",     "layer_experts",
+    "num_layers",    "num_experts", "top_k", "generations",    "prompts_done",  "tokens_done",     "format_version", "layer_experts",
     "layer_top_k",   "rows",        "rows_prefill", "rows_decode", "gate_nonfinite", "duplicates", "counts",
     "trace",         "counts_prefill", "counts_decode", "generation_rows", "gate_mass", "plan"};
 
@@ -285,6 +285,8 @@ static int settle(reading *r, ts_error *err) {
     int rc = check_header(r, err);
     if (rc < 0)
         return rc;
+    if (has(r, VERSION) && r->single[VERSION] != 1)
+        return ts_fail(err, TS_ERR_FORMAT, "format_version is %" PRIu64 ", expected 1", r->single[VERSION]);
     out->layers = ts_calloc((size_t)r->single[N_LAYERS] + 1, sizeof *out->layers);
     if (out->layers == NULL)
         return ts_fail_nomem(err, "a routing census", r->single[N_LAYERS] * sizeof *out->layers);

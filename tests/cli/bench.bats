@@ -45,3 +45,17 @@ wrong() {
     wrong "'-m' and '--synthetic' exclude each other" bench --synthetic 3B -m model.gguf
     wrong "'--synthetic' and '-p' exclude each other: the model reads no text" bench --synthetic 3B -p hello
 }
+
+@test "an arm that the model has no site for is left out, and said so" {
+    ts bench --synthetic 2,128,256,4,2,8,2 -t 1 -n 3 -r 1 >out 2>err
+    [ "$(wc -l <err)" = 1 ]
+    grep -q "^turbospark bench: 'ffn census' is left out: architecture 'llama' has no dense FFN" err
+    grep -q '^resid, redirected' out
+    ! grep -q 'ffn census' out
+}
+
+@test "a synthetic model larger than the machine is refused with its size" {
+    run ts bench --synthetic 1,1000000,1000000,1000,1000 -n 2 -r 1
+    [ "$status" = 1 ]
+    [[ "$output" == "turbospark bench: a synthetic model of "*" MiB does not fit the "*" MiB of this machine" ]]
+}

@@ -237,3 +237,17 @@ assert [len(a["tokens_per_s"]) for a in d["arms"]] == [3] * 5'
     [ "$status" = 2 ] && [ ! -e same.json ]
     [ "$(ls *.json 2>/dev/null | wc -l)" = 0 ]
 }
+
+@test "two results of one run never share a file, however its name is spelled" {
+    mkdir -p d && ln -s d l
+    for other in ./c.f32 d/../c.f32 "$PWD/c.f32" c.json.lock; do
+        run ts run -m model.gguf -p hi -n 1 --resid-capture c.json --ffn-hist "$other"
+        [ "$status" = 2 ]
+        [[ "$output" == *"the residual capture and the FFN census would both write "* ]]
+    done
+    run ts run -m model.gguf -p hi -n 1 --resid-capture d/c.json --ffn-hist l/c.json
+    [ "$status" = 2 ]
+    run ts logits -m model.gguf -f list.txt -o dump --steering c.gguf --steering-trace ./dump
+    [ "$status" = 2 ]
+    [ ! -e c.json ]
+}
