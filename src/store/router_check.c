@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "core/mem.h"
-#include "store/router.h"
+#include "store/router_internal.h"
 
 /* No sum of counts can overflow below it. */
 #define LIMIT (UINT64_C(1) << 60)
@@ -52,12 +52,11 @@ static int check_generations(const ts_router *r, const ts_router_layer *l, uint3
     return TS_OK;
 }
 
-static uint64_t count_trace(const ts_router_layer *l, uint64_t *counts) {
+uint64_t ts_router_trace_duplicates(const ts_router_layer *l) {
     uint64_t duplicates = 0;
-    for (uint64_t at = 0; at < l->n_trace; at++) {
+    for (uint64_t at = 0; l->top_k && at < l->n_trace; at++) {
         uint64_t first = at - at % l->top_k;
         bool again = false;
-        counts[l->trace[at]]++;
         for (uint64_t j = first; j < at && !again; j++)
             again = l->trace[j] == l->trace[at];
         duplicates += again;
@@ -70,7 +69,9 @@ static int compare_trace(const ts_router *r, const ts_router_layer *l, uint32_t 
         if (l->trace[at] >= l->n_experts)
             return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 ": element %" PRIu64 " of its trace is expert %" PRIu32 ", it has %" PRIu32,
                            i, at, l->trace[at], l->n_experts);
-    uint64_t duplicates = count_trace(l, counts);
+    uint64_t duplicates = ts_router_trace_duplicates(l);
+    for (uint64_t at = 0; at < l->n_trace; at++)
+        counts[l->trace[at]]++;
     for (uint32_t e = 0; e < l->n_experts; e++)
         if (counts[e] != l->counts[0][e] + l->counts[1][e])
             return ts_fail(err, TS_ERR_FORMAT,

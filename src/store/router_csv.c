@@ -140,6 +140,7 @@ static int settle(ts_router *r, ts_error *err) {
     for (uint32_t i = 0; i < r->n_layers; i++) {
         ts_router_layer *l = &r->layers[i];
         l->rows[TS_ROUTER_DECODE] = l->n_experts ? l->n_trace / l->top_k : 0;
+        l->duplicates = ts_router_trace_duplicates(l);
         memcpy(rows + i * TS_ROUTER_PHASES, l->rows, sizeof l->rows);
     }
     int rc = ts_router_generation(r, rows, err);

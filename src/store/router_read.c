@@ -242,6 +242,8 @@ static int settle_trace(reading *r, uint32_t i, ts_router_layer *l, ts_error *er
     l->n_trace = row_length(r, i, R_TRACE);
     l->trace_capacity = l->n_trace;
     l->trace = take_row(r, i, R_TRACE);
+    if (!r->r->split) /* a plain file does not state them */
+        l->duplicates = ts_router_trace_duplicates(l);
     if (r->r->bounded) {
         int rc = expect_length(r, i, R_GENERATIONS, expected, err);
         l->generation_capacity = r->r->n_generations;

@@ -167,3 +167,16 @@ router() { ts router -m moe.gguf -i list.txt -t 1 --ignore-eos "$@"; }
     printf 'layer,expert\n0,1\n0;2\n' >bad.csv
     fails "'bad.csv': line 3: expected 'layer,expert', two whole numbers" analyze bad.csv
 }
+
+@test "an expert listed twice for a token is two slots, and reported, also from a file of others" {
+    printf '%s\n' 0,1 0,1 1,2 1,2 0,3 0,4 1,5 1,5 >twice.csv
+    ts analyze twice.csv --csv-top-k 2 >out 2>err
+    grep -q '^3 slots repeat an expert of their token$' out
+    printf '{"num_layers": 1, "num_experts": 2, "top_k": 2, "counts": [[6, 0]], "trace": [[0, 0, 0, 0, 0, 0]]}' >plain.json
+    ts analyze plain.json >out
+    grep -q '^3 slots repeat an expert of their token$' out
+    printf '{"num_layers": 1, "num_experts": 2, "top_k": 1, "counts": [[1, 0]], "format_version": 2}' >newer.json
+    run ts analyze newer.json
+    [ "$status" = 1 ]
+    [[ "$output" == *"'newer.json': format_version is 2, expected 1" ]]
+}
