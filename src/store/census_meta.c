@@ -2,11 +2,24 @@
  * hashes that do not match, naming expected and found. */
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "core/file.h"
 #include "core/mem.h"
+#include "store/fingerprint.h"
 #include "store/census_internal.h"
 #include "store/meta.h"
 #include "store/meta_json.h"
+
+/* What stands beside a .meta as .experts; *there false where nothing does. *name is freed by the caller. */
+static int mark_experts(const char *meta, ts_census_mark *mark, char **name, bool *there, ts_error *err) {
+    *name = ts_path_with_extension(meta, "experts");
+    if (*name == NULL)
+        return ts_fail_nomem(err, "a path", strlen(meta));
+    *there = access(*name, F_OK) == 0;
+    mark->file = ts_path_base(*name);
+    return *there ? ts_fingerprint_file(*name, mark->xxh3, &mark->bytes, err) : TS_OK;
+}
 
 /* ---- writing */
 
@@ -45,12 +58,17 @@ static void put_source(ts_buf *b, const ts_census_source *s) {
     ts_buf_text(b, "}");
 }
 
-static void put_files(ts_buf *b, const ts_census *c, const ts_census_meta *m) {
+static void put_files(ts_buf *b, const ts_census *c, const ts_census_meta *m, const ts_census_mark *experts) {
     ts_buf_text(b, "  \"data\": ");
     ts_meta_file(b, m->json->file, m->json->bytes, m->json->xxh3);
     ts_buf_text(b, ",\n  \"detail\": ");
     if (m->detail != NULL)
         ts_meta_file(b, m->detail->file, m->detail->bytes, m->detail->xxh3);
+    else
+        ts_buf_text(b, "null");
+    ts_buf_text(b, ",\n  \"experts\": ");
+    if (experts != NULL)
+        ts_meta_file(b, experts->file, experts->bytes, experts->xxh3);
     else
         ts_buf_text(b, "null");
     ts_buf_text(b, ",\n  \"sources\": [");
@@ -64,7 +82,15 @@ static void put_files(ts_buf *b, const ts_census *c, const ts_census_meta *m) {
 int ts_census_put_meta(const char *path, const ts_census *c, const ts_census_meta *m, ts_file **out,
                        ts_error *err) {
     ts_buf b = {0};
+    ts_census_mark experts = {0};
+    char *name;
+    bool there = false;
     *out = NULL;
+    int rc = mark_experts(path, &experts, &name, &there, err);
+    if (rc < 0) {
+        ts_free(name);
+        return rc;
+    }
     ts_buf_text(&b, "{\n  \"format_version\": 1,\n  \"kind\": \"ffn\",\n");
     if (m->provenance != NULL)
         ts_meta_provenance(&b, m->provenance);
@@ -76,8 +102,9 @@ int ts_census_put_meta(const char *path, const ts_census *c, const ts_census_met
     ts_buf_text(&b, m->sites_json ? m->sites_json : "[]");
     ts_buf_text(&b, ",\n");
     put_extremes(&b, c);
-    put_files(&b, c, m);
-    int rc = b.failed ? ts_fail_nomem(err, "meta data", b.length) : ts_file_create(path, out, err);
+    put_files(&b, c, m, there ? &experts : NULL);
+    ts_free(name);
+    rc = b.failed ? ts_fail_nomem(err, "meta data", b.length) : ts_file_create(path, out, err);
     if (rc == TS_OK)
         rc = ts_file_write(*out, b.data, b.length, err);
     ts_buf_free(&b);
@@ -119,6 +146,21 @@ static int check_files(const json_t *v, const ts_census_mark *json, const ts_cen
     if (detail == NULL)
         return ts_fail(err, TS_ERR_FORMAT, "its detail file is missing");
     return check_mark(listed, "detail", detail, err);
+}
+
+/* The same of the .experts, where the .meta speaks of it. */
+static int check_experts(const char *path, const json_t *v, ts_error *err) {
+    const json_t *listed = json_object_get(v, "experts");
+    ts_census_mark found = {0};
+    char *name;
+    bool there = false;
+    int rc = mark_experts(path, &found, &name, &there, err);
+    if (rc == TS_OK && json_is_object(listed) != there && listed != NULL)
+        rc = ts_fail(err, TS_ERR_FORMAT, there ? "'%s' is not its own" : "'%s' is missing", found.file);
+    if (rc == TS_OK && there && listed != NULL)
+        rc = check_mark(listed, "experts", &found, err);
+    ts_free(name);
+    return rc;
 }
 
 static int take_source(const json_t *v, ts_census_source *s, ts_error *err) {
@@ -198,6 +240,8 @@ int ts_census_get_meta(const char *path, const ts_census_mark *json, const ts_ce
                      "expected the meta data of an FFN census, got kind '%.40s'", kind);
     if (rc == TS_OK)
         rc = check_files(v, json, detail, err);
+    if (rc == TS_OK)
+        rc = check_experts(path, v, err);
     if (rc == TS_OK)
         rc = take_provenance(v, c, err);
     if (rc == TS_OK)

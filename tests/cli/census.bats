@@ -111,7 +111,13 @@ fails() { # PART WORDS...: exit 1, nothing on stdout, one line on stderr that ho
     cp b.detail c.detail
     cp a.experts c.experts
     sed 's/"b\./"c./' b.meta >c.meta
+    fails "'c.meta': 'c.experts' was changed: expected " analyze c.json
+    rm c.experts
+    fails "'c.meta': 'c.experts' is missing" analyze c.json
+    cp a.experts c.experts
+    sed -i '/^  "experts": /d' c.meta # as before it was listed
     fails "holds 5 passes, the census 3" analyze c.json
+    sed -i '/^  "experts": /d' b.meta
     sed 's/"rows":\[/"rows":[9/' a.experts >b.experts
     fails "'b.experts': layer 0: rows adds up to " analyze b.json
     tiny qwen3 dense.gguf
