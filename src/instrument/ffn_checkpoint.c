@@ -74,7 +74,6 @@ int ts_ffn_checkpoint_write(const char *path, const char *plan, const ts_ffn_sta
                             ts_error *err) {
     size_t n = strlen(plan);
     char hash[HASH + 1];
-    uint64_t bytes;
     ts_sink *s;
     if (n > PLAN)
         return ts_fail(err, TS_ERR_ARG, "a plan of %zu bytes, expected at most %d", n, PLAN);
@@ -90,11 +89,7 @@ int ts_ffn_checkpoint_write(const char *path, const char *plan, const ts_ffn_sta
     put_stats(s, shared);
     ts_sink_digest(s, hash);
     ts_sink_bytes(s, hash, HASH);
-    rc = ts_sink_finish(s, hash, &bytes);
-    if (rc == TS_OK)
-        return ts_sink_commit(s);
-    ts_sink_discard(s);
-    return rc;
+    return ts_sink_close(s);
 }
 
 /* ---- reading */

@@ -158,6 +158,13 @@ int ts_sink_commit(ts_sink *s) {
     return ts_file_commit(file, err);
 }
 
+int ts_sink_close(ts_sink *s) {
+    char hex[33];
+    uint64_t bytes;
+    ts_sink_finish(s, hex, &bytes);
+    return ts_sink_commit(s);
+}
+
 void ts_sink_discard(ts_sink *s) {
     if (s == NULL)
         return;

@@ -28,6 +28,8 @@ void ts_sink_digest(ts_sink *s, char hex[33]);
 int ts_sink_finish(ts_sink *s, char hex[33], uint64_t *bytes);
 /* Puts it in its place and frees. */
 int ts_sink_commit(ts_sink *s);
+/* Both, for who wants no hash; after a failure nothing is in its place. Frees. */
+int ts_sink_close(ts_sink *s);
 void ts_sink_discard(ts_sink *s); /* NULL is fine */
 
 #endif

@@ -52,8 +52,6 @@ static void put_all(ts_sink *s, const ts_experts *x, bool exact) {
 }
 
 int ts_experts_write(const ts_experts *x, const char *path, bool exact, ts_error *err) {
-    char hash[33];
-    uint64_t bytes;
     ts_sink *s = NULL;
     int rc = ts_experts_check(x, err);
     if (rc < 0) {
@@ -64,11 +62,7 @@ int ts_experts_write(const ts_experts *x, const char *path, bool exact, ts_error
     if (rc < 0)
         return rc;
     put_all(s, x, exact);
-    rc = ts_sink_finish(s, hash, &bytes);
-    if (rc == TS_OK)
-        return ts_sink_commit(s);
-    ts_sink_discard(s);
-    return rc;
+    return ts_sink_close(s);
 }
 
 /* ---- reading */

@@ -150,16 +150,11 @@ static void put_json(ts_sink *s, const ts_router *r) {
 
 int ts_router_write_state(const ts_router *r, const char *path, ts_error *err) {
     ts_sink *s = NULL;
-    ts_router_mark mark;
     int rc = ts_sink_open(path, &s, err);
     if (rc < 0)
         return rc;
     put_json(s, r);
-    rc = ts_sink_finish(s, mark.xxh3, &mark.bytes);
-    if (rc == TS_OK)
-        return ts_sink_commit(s);
-    ts_sink_discard(s);
-    return rc;
+    return ts_sink_close(s);
 }
 
 /* ---- both files */
@@ -245,8 +240,6 @@ static void put_csv_generation(ts_sink *s, const ts_router *r, uint64_t g, uint6
 }
 
 int ts_router_write_csv(const ts_router *r, const char *path, bool overwrite, ts_error *err) {
-    char hash[33];
-    uint64_t bytes;
     ts_sink *s = NULL;
     if (!r->traced || !r->bounded)
         return ts_fail(err, TS_ERR_ARG, "'%s': a CSV needs a trace with its generations", path);
@@ -258,11 +251,7 @@ int ts_router_write_csv(const ts_router *r, const char *path, bool overwrite, ts
         ts_sink_text(s, "layer,expert\n");
         for (uint64_t g = 0; g < r->n_generations; g++)
             put_csv_generation(s, r, g, at);
-        rc = ts_sink_finish(s, hash, &bytes);
-        if (rc == TS_OK)
-            rc = ts_sink_commit(s);
-        else
-            ts_sink_discard(s);
+        rc = ts_sink_close(s);
     }
     ts_free(at);
     return rc;
