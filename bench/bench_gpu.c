@@ -3,93 +3,26 @@
  *
  *   bench_gpu check MODEL GPU_LAYERS FOLDER      MODEL: a GGUF file or a shape of `bench --synthetic`; either after "f32:"
  *                                                with weights of that type; GPU_LAYERS: a number, half or all
- *   bench_gpu compare MODEL FOLDER               the devices against the processor, block by block
+ *   bench_gpu compare MODEL FOLDER               the devices against the processor, block by block, plain and steered
  *   bench_gpu vectors SHAPE FILE.gguf            random directions of that width and number of blocks
  *   bench_gpu corpus SHAPE N FILE.jsonl          N prompts of 8 to 40 token ids */
-#include "gpu_make.h"
+#include "gpu.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <jansson.h>
 
-#include "host/session.h"
+#include "store/cvec.h"
 
-enum { N_PROMPT = 70, N_PREDICT = 24, N_CORPUS = 40, N_CORPUS_SLOW = 8, N_COMPARED = 5 };
+enum { N_PREDICT = 24, N_CORPUS = 40, N_CORPUS_SLOW = 8 };
 #define PACKED_LIMIT 5e-3  /* packed against exact, f32 weights: other kernels, f16 cache; of others the figure is shown */
 #define EDITED_LIMIT 1e-5  /* a row edited on the device against the same row edited in f64 */
-#define DEVICE_LIMIT 2e-3  /* a device against the processor, a block's row, f32 weights */
-
-typedef struct proof {
-    const char *model, *layers, *folder, *file; /* file: NULL for a shape */
-    char label[128]; /* without the folder of a file */
-    ts_synthetic shape;
-    ts_session *base; /* holds the model */
-    ts_model_info info;
-    int failed;
-} proof;
-
-/* One line. `figures` is what else there is to say, as members of the object, or "". */
-static void say(proof *p, const char *check, bool good, const char *figures) {
-    printf("{\"check\": \"%s\", \"model\": \"%s\", \"gpu_layers\": \"%s\", \"ok\": %s%s%s}\n", check, p->label, p->layers ? p->layers : "all",
-           good ? "true" : "false", *figures ? ", " : "", figures);
-    fflush(stdout);
-    p->failed += !good;
-}
-
-static void path_in(const proof *p, const char *name, char out[4096]) { snprintf(out, 4096, "%s/%s", p->folder, name); }
-
-static uint64_t hash(uint64_t h, const void *bytes, size_t n) {
-    const unsigned char *at = bytes;
-    for (size_t i = 0; i < n; i++) h = (h ^ at[i]) * 0x100000001b3u;
-    return h;
-}
-
-/* ---- sessions */
-
-static ts_session *open_model(const proof *p, int32_t gpu_layers, const char *device) {
-    ts_error err = {0};
-    ts_session *s = NULL;
-    ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
-    so.model_path = p->file;
-    so.synthetic = p->file ? NULL : &p->shape;
-    so.n_gpu_layers = gpu_layers;
-    so.device = device;
-    ok(ts_session_open(&so, &s, &err), &err);
-    return s;
-}
-
-static ts_session_options shared(const proof *p) {
-    ts_session_options so = TS_OPTIONS_INIT(ts_session_options);
-    so.share = p->base;
-    so.n_ctx = 512;
-    so.n_ubatch = 64; /* prompts longer than that run in several */
-    so.n_threads = ts_engine_cores() >= 16 ? 8 : (ts_engine_cores() + 1) / 2; /* threads that wait for a core wait long */
-    return so;
-}
-
-static ts_session *open_shared(const ts_session_options *so) {
-    ts_error err = {0};
-    ts_session *s = NULL;
-    ok(ts_session_open(so, &s, &err), &err);
-    return s;
-}
 
 /* ---- what a generation gives */
-
-typedef struct outcome {
-    uint64_t logits, rows; /* hashes, of every pass and block */
-    float *last;           /* [n_vocab] logits of the last pass */
-    size_t n_vocab;
-    int32_t n_redirected, n_asked;
-} outcome;
-
-static void on_logits(const float *logits, int32_t n_vocab, void *user) {
-    outcome *o = user;
-    o->n_vocab = (size_t)n_vocab;
-    o->logits = hash(o->logits, logits, o->n_vocab * sizeof(float));
-    o->last = realloc(o->last, o->n_vocab * sizeof(float));
-    if (o->last) memcpy(o->last, logits, o->n_vocab * sizeof(float));
-}
 
 /* An instrument that hashes every row of every headful pass. */
 static int hash_pass(void *self, const ts_pass *pass, ts_error *err) {
@@ -100,7 +33,7 @@ static int hash_pass(void *self, const ts_pass *pass, ts_error *err) {
         const ts_site *site = &tap->slots[i].site.pub;
         int rc = ts_run_rows(pass->run, site->kind, site->block, &rows, err);
         if (rc != TS_OK) return rc;
-        o->rows = hash(o->rows, rows.data, (size_t)(rows.n_rows * rows.width) * sizeof(float));
+        o->rows = gpu_hash(o->rows, rows.data, (size_t)(rows.n_rows * rows.width) * sizeof(float));
     }
     return TS_OK;
 }
@@ -117,20 +50,6 @@ static void hash_free(void *self) { (void)self; }
 static const ts_instrument_class hash_class = {.name = "rows", .sites = 1u << TS_SITE_RESID | 1u << TS_SITE_FFN | 1u << TS_SITE_FFN_SHEXP,
                                                .start = hash_start, .wants = hash_wants, .pass = hash_pass, .free = hash_free};
 
-static void generate(ts_session *s, int32_t n_vocab, int32_t n_prompt, int32_t n_predict, unsigned seed, outcome *o) {
-    ts_error err = {0};
-    int32_t tokens[N_PROMPT];
-    ts_generate_options g = TS_OPTIONS_INIT(ts_generate_options);
-    for (int32_t i = 0; i < n_prompt; i++) tokens[i] = (int32_t)((100 + 37 * (int64_t)i * (int64_t)(seed + 1)) % n_vocab);
-    g.tokens = tokens;
-    g.n_tokens = (size_t)n_prompt;
-    g.n_predict = n_predict;
-    g.ignore_eos = true;
-    g.on_logits = on_logits;
-    g.user = o;
-    ok(ts_session_generate(s, &g, NULL, &err), &err);
-}
-
 static void count_sites(const ts_session *s, outcome *o) {
     for (size_t i = 0; s->tap && i < s->tap->n_slots; i++)
         *(s->tap->slots[i].site.pub.how == TS_HOW_REDIRECTED ? &o->n_redirected : &o->n_asked) += 1;
@@ -138,12 +57,12 @@ static void count_sites(const ts_session *s, outcome *o) {
 
 static void run_arm(const proof *p, bool tapped, enum ts_tap_method tap, outcome *o) {
     ts_error err = {0};
-    ts_session_options so = shared(p);
+    ts_session_options so = gpu_shared(p);
     *o = (outcome){.logits = 0xcbf29ce484222325u, .rows = 0xcbf29ce484222325u};
     so.tap = tap;
-    ts_session *s = open_shared(&so);
-    if (tapped) ok(ts_session_attach(s, &hash_class, o, false, &err), &err);
-    generate(s, p->info.n_vocab, N_PROMPT, N_PREDICT, 0, o);
+    ts_session *s = gpu_open_shared(&so);
+    if (tapped) gpu_ok(ts_session_attach(s, &hash_class, o, false, &err), &err);
+    gpu_generate(s, p->info.n_vocab, N_PROMPT, N_PREDICT, 0, o);
     count_sites(s, o);
     ts_session_close(s);
 }
@@ -156,10 +75,10 @@ static void check_identity(proof *p) {
     run_arm(p, true, TS_TAP_ASK, &asked);
     snprintf(text, sizeof(text), "\"passes\": %d, \"logits_off\": \"%016llx\", \"sites_redirected\": %d, \"sites_asked\": %d", N_PREDICT,
              (unsigned long long)off.logits, redirected.n_redirected, redirected.n_asked);
-    say(p, "logits: redirected equals off", redirected.logits == off.logits, text);
-    say(p, "logits: asked equals off", asked.logits == off.logits, "");
-    say(p, "rows: redirected equals asked", redirected.rows == asked.rows, "");
-    say(p, "sites: all redirected", redirected.n_asked == 0, text);
+    gpu_say(p, "logits: redirected equals off", redirected.logits == off.logits, text);
+    gpu_say(p, "logits: asked equals off", asked.logits == off.logits, "");
+    gpu_say(p, "rows: redirected equals asked", redirected.rows == asked.rows, "");
+    gpu_say(p, "sites: all redirected", redirected.n_asked == 0, text);
     free(off.last);
     free(redirected.last);
     free(asked.last);
@@ -173,24 +92,24 @@ static bool slow(const proof *p) { return p->layers && strcmp(p->layers, "0") ==
 static float *capture(const proof *p, const char *input, bool exact, enum ts_tap_method tap, ts_capture_shape *shape) {
     char path[4096];
     ts_error err = {0};
-    ts_session_options so = shared(p);
+    ts_session_options so = gpu_shared(p);
     ts_capture_options co = TS_OPTIONS_INIT(ts_capture_options);
     ts_capture_file *file = NULL;
-    path_in(p, "rows.json", path);
+    gpu_path(p, "rows.json", path);
     so.tap = tap;
     so.n_ubatch = 512;
-    ts_session *s = open_shared(&so);
+    ts_session *s = gpu_open_shared(&so);
     co.input_path = input;
     co.output_path = path;
     co.exact = exact;
     co.overwrite = true;
-    ok(ts_capture_run(s, &co, NULL, &err), &err);
+    gpu_ok(ts_capture_run(s, &co, NULL, &err), &err);
     ts_session_close(s);
-    ok(ts_capture_open(path, &file, shape, &err), &err);
+    gpu_ok(ts_capture_open(path, &file, shape, &err), &err);
     size_t n = (size_t)shape->n_layers * (size_t)shape->n_hidden;
     float *rows = malloc((size_t)shape->n_snapshots * n * sizeof(float));
     if (!rows) exit(1);
-    for (int64_t i = 0; i < shape->n_snapshots; i++) ok(ts_capture_read(file, i, rows + (size_t)i * n, &err), &err);
+    for (int64_t i = 0; i < shape->n_snapshots; i++) gpu_ok(ts_capture_read(file, i, rows + (size_t)i * n, &err), &err);
     ts_capture_close(file);
     return rows;
 }
@@ -198,20 +117,20 @@ static float *capture(const proof *p, const char *input, bool exact, enum ts_tap
 static void check_corpus(proof *p) {
     char input[4096], text[128];
     ts_capture_shape shape;
-    path_in(p, "prompts.jsonl", input);
-    write_corpus(input, slow(p) ? N_CORPUS_SLOW : N_CORPUS, p->info.n_vocab);
+    gpu_path(p, "prompts.jsonl", input);
+    gpu_write_corpus(input, slow(p) ? N_CORPUS_SLOW : N_CORPUS, p->info.n_vocab);
     float *packed = capture(p, input, false, TS_TAP_REDIRECT, &shape), *asked = capture(p, input, false, TS_TAP_ASK, &shape);
     float *exact = capture(p, input, true, TS_TAP_REDIRECT, &shape);
     size_t width = (size_t)shape.n_hidden, rows = (size_t)shape.n_snapshots * (size_t)shape.n_layers;
     double worst = 0.0;
     for (size_t i = 0; i < rows; i++) {
-        double e = distance(packed + i * width, exact + i * width, width);
+        double e = gpu_distance(packed + i * width, exact + i * width, width);
         worst = e > worst ? e : worst;
     }
     snprintf(text, sizeof(text), "\"worst_relative\": %.3e, \"rows\": %zu", worst, rows);
     bool f32 = strncmp(p->model, "f32:", 4) == 0;
-    say(p, f32 ? "corpus: packed agrees with exact" : "corpus: packed against exact, activations cut to 8 bits", !f32 || worst < PACKED_LIMIT, text);
-    say(p, "corpus: packed redirected equals packed asked", memcmp(packed, asked, rows * width * sizeof(float)) == 0, "");
+    gpu_say(p, f32 ? "corpus: packed agrees with exact" : "corpus: packed against exact, activations cut to 8 bits", !f32 || worst < PACKED_LIMIT, text);
+    gpu_say(p, "corpus: packed redirected equals packed asked", memcmp(packed, asked, rows * width * sizeof(float)) == 0, "");
     free(packed);
     free(asked);
     free(exact);
@@ -223,16 +142,16 @@ static json_t *census(const proof *p, enum ts_tap_method tap, const char *name) 
     char path[4096];
     ts_error err = {0};
     outcome unused = {0};
-    ts_session_options so = shared(p);
+    ts_session_options so = gpu_shared(p);
     ts_ffn_hist_options fo = TS_OPTIONS_INIT(ts_ffn_hist_options);
-    path_in(p, name, path);
+    gpu_path(p, name, path);
     so.tap = tap;
-    ts_session *s = open_shared(&so);
+    ts_session *s = gpu_open_shared(&so);
     fo.path = path;
     unlink(path);
-    ok(ts_session_attach_ffn(s, &fo, &err), &err);
-    generate(s, p->info.n_vocab, N_PROMPT, 2 * N_PREDICT, 0, &unused);
-    ok(ts_session_finish(s, &err), &err);
+    gpu_ok(ts_session_attach_ffn(s, &fo, &err), &err);
+    gpu_generate(s, p->info.n_vocab, N_PROMPT, 2 * N_PREDICT, 0, &unused);
+    gpu_ok(ts_session_finish(s, &err), &err);
     ts_session_close(s);
     free(unused.last);
     json_t *v = json_load_file(path, 0, NULL);
@@ -256,8 +175,8 @@ static bool adds_up(const json_t *c, int64_t passes) {
 
 static void check_census(proof *p) {
     json_t *redirected = census(p, TS_TAP_REDIRECT, "census.json"), *asked = census(p, TS_TAP_ASK, "asked.json");
-    say(p, "census: every activation counted once", adds_up(redirected, 2 * N_PREDICT), "");
-    say(p, "census: redirected equals asked", json_equal(redirected, asked), "");
+    gpu_say(p, "census: every activation counted once", adds_up(redirected, 2 * N_PREDICT), "");
+    gpu_say(p, "census: redirected equals asked", json_equal(redirected, asked), "");
     json_decref(redirected);
     json_decref(asked);
 }
@@ -269,24 +188,19 @@ static float *steered_rows(const proof *p, const ts_steering_options *st) {
     char path[4096];
     ts_error err = {0};
     outcome unused = {0};
-    ts_session_options so = shared(p);
+    ts_session_options so = gpu_shared(p);
     ts_resid_options ro = TS_OPTIONS_INIT(ts_resid_options);
     size_t n = (size_t)p->info.n_layer * (size_t)p->info.n_embd;
-    float *rows = malloc(n * sizeof(*rows));
-    FILE *f;
-    path_in(p, "row.json", path);
-    ts_session *s = open_shared(&so);
-    if (st) ok(ts_session_attach_steering(s, st, &err), &err);
+    gpu_path(p, "row.json", path);
+    ts_session *s = gpu_open_shared(&so);
+    if (st) gpu_ok(ts_session_attach_steering(s, st, &err), &err);
     ro.path = path;
-    ok(ts_session_attach_resid(s, &ro, &err), &err);
-    generate(s, p->info.n_vocab, N_PROMPT, 1, 0, &unused);
-    ok(ts_session_finish(s, &err), &err);
+    gpu_ok(ts_session_attach_resid(s, &ro, &err), &err);
+    gpu_generate(s, p->info.n_vocab, N_PROMPT, 1, 0, &unused);
+    gpu_ok(ts_session_finish(s, &err), &err);
     ts_session_close(s);
     free(unused.last);
-    path_in(p, "row.f32", path);
-    if (!rows || !(f = fopen(path, "rb")) || fread(rows, sizeof(*rows), n, f) != n) exit(1);
-    fclose(f);
-    return rows;
+    return gpu_read_rows(p, "row.f32", n);
 }
 
 /* What the mode's equation makes of x, in f64. */
@@ -324,12 +238,12 @@ static void check_mode(proof *p, const char *path, int32_t block, const float *p
     st.blocks = &only;
     float *rows = steered_rows(p, &st);
     expect(plain + (size_t)block * n, d, &st, n, want);
-    double error = distance(rows + (size_t)block * n, want, n), apart = distance(want, plain + (size_t)block * n, n);
+    double error = gpu_distance(rows + (size_t)block * n, want, n), apart = gpu_distance(want, plain + (size_t)block * n, n);
     bool same = memcmp(rows, plain, (size_t)block * n * sizeof(*rows)) == 0;
     snprintf(name, sizeof(name), "steering: %s%s gives the row its equation says", ts_steering_mode_name(mode),
              mode == TS_STEERING_ADD ? (gated ? ", edited," : ", by the adapter,") : "");
     snprintf(text, sizeof(text), "\"block\": %d, \"relative\": %.3e, \"steered_from_plain\": %.3e", block, error, apart);
-    say(p, name, error < EDITED_LIMIT && same && apart > 10 * error, text);
+    gpu_say(p, name, error < EDITED_LIMIT && same && apart > 10 * error, text);
     free(rows);
     free(want);
 }
@@ -339,9 +253,9 @@ static void check_steering(proof *p) {
     ts_error err = {0};
     ts_cvec *v = NULL;
     int32_t blocks[] = {p->info.n_layer / 2, 1, p->info.n_layer - 1};
-    path_in(p, "directions.gguf", path);
-    write_vectors(path, p->info.n_layer, p->info.n_embd);
-    ok(ts_cvec_read(path, &v, &err), &err);
+    gpu_path(p, "directions.gguf", path);
+    gpu_write_vectors(path, p->info.n_layer, p->info.n_embd);
+    gpu_ok(ts_cvec_read(path, &v, &err), &err);
     float *plain = steered_rows(p, NULL);
     for (size_t i = 0; i < (slow(p) ? 1 : sizeof(blocks) / sizeof(blocks[0])); i++) {
         const float *d = ts_cvec_find(v, blocks[i]);
@@ -355,67 +269,6 @@ static void check_steering(proof *p) {
     free(plain);
 }
 
-/* ---- a device against the processor */
-
-
-static float *snapshot(const proof *p, bool exact_cache) {
-    char path[4096];
-    ts_error err = {0};
-    outcome unused = {0};
-    ts_session_options so = shared(p);
-    if (exact_cache) so.type_k = so.type_v = "f32";
-    so.flash_attn = exact_cache ? TS_FLASH_OFF : TS_FLASH_AUTO;
-    ts_resid_options ro = TS_OPTIONS_INIT(ts_resid_options);
-    size_t n = (size_t)N_COMPARED * (size_t)p->info.n_layer * (size_t)p->info.n_embd;
-    float *rows = malloc(n * sizeof(*rows));
-    FILE *f;
-    path_in(p, "snap.json", path);
-    ts_session *s = open_shared(&so);
-    ro.path = path;
-    ok(ts_session_attach_resid(s, &ro, &err), &err);
-    for (unsigned i = 0; i < N_COMPARED; i++) generate(s, p->info.n_vocab, 20 + 10 * (int32_t)i, 1, i, &unused);
-    ok(ts_session_finish(s, &err), &err);
-    ts_session_close(s);
-    free(unused.last);
-    path_in(p, "snap.f32", path);
-    if (!rows || !(f = fopen(path, "rb")) || fread(rows, sizeof(*rows), n, f) != n) exit(1);
-    fclose(f);
-    return rows;
-}
-
-static void report(proof *p, const char *check, const float *device, const float *processor) {
-    char text[8192];
-    int at = snprintf(text, sizeof(text), "\"worst_by_block\": [");
-    double worst = 0.0;
-    size_t n = (size_t)p->info.n_embd, blocks = (size_t)p->info.n_layer;
-    for (size_t il = 0; il < blocks; il++) {
-        double here = 0.0;
-        for (size_t i = 0; i < N_COMPARED; i++) {
-            double e = distance(device + (i * blocks + il) * n, processor + (i * blocks + il) * n, n);
-            here = e > here ? e : here;
-        }
-        worst = here > worst ? here : worst;
-        if (at < (int)sizeof(text) - 64) at += snprintf(text + at, 64, "%s%.2e", il ? ", " : "", here);
-    }
-    snprintf(text + at, sizeof(text) - (size_t)at, "], \"worst\": %.3e", worst);
-    say(p, check, strncmp(p->model, "f32:", 4) != 0 || worst < DEVICE_LIMIT, text);
-}
-
-/* With the defaults, and with an f32 cache and plain attention: what those two add shows. */
-static void compare(proof *p) {
-    float *device[2], *processor[2];
-    for (int exact = 0; exact < 2; exact++) device[exact] = snapshot(p, exact);
-    ts_session_close(p->base);
-    p->base = open_model(p, TS_GPU_LAYERS_NONE, "none");
-    for (int exact = 0; exact < 2; exact++) processor[exact] = snapshot(p, exact);
-    report(p, "residuals: device against the processor", device[0], processor[0]);
-    report(p, "residuals: likewise, f32 cache, no flash attention", device[1], processor[1]);
-    for (int exact = 0; exact < 2; exact++) {
-        free(device[exact]);
-        free(processor[exact]);
-    }
-}
-
 /* ---- the command */
 
 /* "f32:SHAPE" and "f32:FILE" have weights of that type: nothing is cut to 8 bits. */
@@ -426,12 +279,12 @@ static void read_model(proof *p) {
     const char *name = p->model + (f32 ? 4 : 0);
     if (access(name, R_OK) == 0) {
         p->file = name;
-        path_in(p, "f32.gguf", path);
-        if (f32) write_f32(name, path);
+        gpu_path(p, "f32.gguf", path);
+        if (f32) gpu_write_f32(name, path);
         if (f32) p->file = path;
         return;
     }
-    ok(ts_parse_synthetic("MODEL", name, &p->shape, &err), &err);
+    gpu_ok(ts_parse_synthetic("MODEL", name, &p->shape, &err), &err);
     p->shape.f32 = f32;
     p->info.n_layer = p->shape.n_layer;
 }
@@ -449,12 +302,12 @@ static void open_proof(proof *p) {
     snprintf(p->label, sizeof(p->label), "%s%s", slash && strncmp(p->model, "f32:", 4) == 0 ? "f32:" : "", slash ? slash + 1 : p->model);
     read_model(p);
     if (p->file) {
-        ts_session *s = open_model(p, TS_GPU_LAYERS_NONE, NULL);
-        ok(ts_session_model_info(s, &p->info, &err), &err);
+        ts_session *s = gpu_open(p, TS_GPU_LAYERS_NONE, NULL);
+        gpu_ok(ts_session_model_info(s, &p->info, &err), &err);
         ts_session_close(s);
     }
-    p->base = open_model(p, layers_of(p->layers ? p->layers : "all", &p->info), NULL);
-    ok(ts_session_model_info(p->base, &p->info, &err), &err);
+    p->base = gpu_open(p, layers_of(p->layers ? p->layers : "all", &p->info), NULL);
+    gpu_ok(ts_session_model_info(p->base, &p->info, &err), &err);
 }
 
 static int usage(void) {
@@ -465,9 +318,9 @@ static int usage(void) {
 static int make(const char *what, int argc, char **argv) {
     ts_error err = {0};
     ts_synthetic shape;
-    ok(ts_parse_synthetic("SHAPE", argv[2], &shape, &err), &err);
-    if (strcmp(what, "vectors") == 0) write_vectors(argv[3], shape.n_layer, shape.n_embd);
-    else if (argc == 5) write_corpus(argv[4], atoi(argv[3]), shape.n_vocab);
+    gpu_ok(ts_parse_synthetic("SHAPE", argv[2], &shape, &err), &err);
+    if (strcmp(what, "vectors") == 0) gpu_write_vectors(argv[3], shape.n_layer, shape.n_embd);
+    else if (argc == 5) gpu_write_corpus(argv[4], atoi(argv[3]), shape.n_vocab);
     else return usage();
     return 0;
 }
@@ -487,7 +340,7 @@ int main(int argc, char **argv) {
     } else if (strcmp(argv[1], "compare") == 0 && argc == 4) {
         p.folder = argv[3];
         open_proof(&p);
-        compare(&p);
+        gpu_compare(&p);
     } else {
         return strcmp(argv[1], "vectors") == 0 || strcmp(argv[1], "corpus") == 0 ? make(argv[1], argc, argv) : usage();
     }

@@ -19,6 +19,7 @@
 
 /* The model of the file, and with f32 weights. */
 static ts_session *quantised, *precise;
+static struct llama_model *f32_model;
 
 static const char *const words[] = {"the",   "river", "house", "stone", "light", "green", "story", "music", "winter", "table", "paper",
                                     "train", "ocean", "night", "bread", "cloud", "field", "horse", "glass", "city",   "voice", "road"};
@@ -182,7 +183,7 @@ static int open_models(void **state) {
     so.model_path = e2e_model_path();
     if (ts_session_open(&so, &quantised, &err) != TS_OK) return -1;
     so.model_path = NULL;
-    so.model = real_f32_model(e2e_model_path(), F32_BLOCKS);
+    so.model = f32_model = real_f32_model(e2e_model_path(), F32_BLOCKS);
     return so.model && ts_session_open(&so, &precise, &err) == TS_OK ? 0 : -1;
 }
 
@@ -190,6 +191,7 @@ static int close_models(void **state) {
     (void)state;
     ts_session_close(quantised);
     ts_session_close(precise);
+    llama_model_free(f32_model);
     e2e_remove_tmp();
     return 0;
 }

@@ -1,7 +1,6 @@
 /* What the GPU checks are made of: prompt lists, directions, weights made f32. Refuses nothing; what cannot be written
  * ends the program. */
-#ifndef TS_BENCH_GPU_MAKE_H
-#define TS_BENCH_GPU_MAKE_H
+#include "gpu.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +9,6 @@
 
 #include <ggml.h>
 #include <gguf.h>
-#include <turbospark/turbospark.h>
 
 #include "store/cvec.h"
 
@@ -19,12 +17,12 @@ static void die(const ts_error *err) {
     exit(1);
 }
 
-static void ok(int rc, const ts_error *err) {
+void gpu_ok(int rc, const ts_error *err) {
     if (rc != TS_OK) die(err);
 }
 
 /* |a - b| / |b|; huge where that is no number. */
-static double distance(const float *a, const float *b, size_t n) {
+double gpu_distance(const float *a, const float *b, size_t n) {
     double d = 0.0, size = 0.0;
     for (size_t i = 0; i < n; i++) {
         d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
@@ -34,7 +32,7 @@ static double distance(const float *a, const float *b, size_t n) {
     return isfinite(e) ? e : 1e9;
 }
 
-static void write_corpus(const char *path, int32_t n, int32_t n_vocab) {
+void gpu_write_corpus(const char *path, int32_t n, int32_t n_vocab) {
     FILE *f = fopen(path, "w");
     if (!f) exit(1);
     for (int32_t i = 0; i < n; i++) {
@@ -45,7 +43,7 @@ static void write_corpus(const char *path, int32_t n, int32_t n_vocab) {
     if (fclose(f) != 0) exit(1);
 }
 
-static void write_vectors(const char *path, int32_t n_layer, int32_t width) {
+void gpu_write_vectors(const char *path, int32_t n_layer, int32_t width) {
     ts_error err = {0};
     int32_t *block = calloc((size_t)n_layer, sizeof(*block));
     float *d = malloc((size_t)n_layer * (size_t)width * sizeof(*d));
@@ -61,14 +59,14 @@ static void write_vectors(const char *path, int32_t n_layer, int32_t width) {
         }
     }
     ts_cvec_spec spec = {.width = width, .n = n_layer - 1, .block = block, .d = d};
-    ok(ts_cvec_write(path, &spec, NULL, &err), &err);
+    gpu_ok(ts_cvec_write(path, &spec, NULL, &err), &err);
     free(block);
     free(d);
 }
 
 /* The same model with every weight as f32: what a processor and a device make of quantised ones differs by how they cut
  * activations to 8 bits, not by what they compute. */
-static void write_f32(const char *from, const char *to) {
+void gpu_write_f32(const char *from, const char *to) {
     struct ggml_context *file = NULL, *out;
     struct gguf_context *all = gguf_init_from_file(from, (struct gguf_init_params){.ctx = &file}), *made = gguf_init_empty();
     size_t bytes = 0;
@@ -100,5 +98,3 @@ static void write_f32(const char *from, const char *to) {
     ggml_free(file);
     ggml_free(out);
 }
-
-#endif
