@@ -5,6 +5,7 @@
 #   PREFIX=P      install: where to (default /usr/local); DESTDIR=D stages it below D
 #   UPDATE=1      test-archs: write doc/architectures.md anew
 #   JOBS=N        compile with N jobs (default: all cores)
+#   QUICK=1       asan: unit tests, and end-to-end ones of tiny models
 #   SECONDS=N     fuzz: run each target so long (default 60)
 
 BUILD   ?= build
@@ -49,9 +50,10 @@ bench: setup build ## off, redirected and asked side by side: the ratio table
 gpu-proof: ## the promises on a GPU: identity, edits, tables (needs nvcc, or CUDA_BACKEND=FILE)
 	@scripts/gpu-proof
 
-asan: setup ## unit and quick end-to-end tests under the address and undefined behaviour sanitizers
+asan: setup ## all tests but the install's under the address and undefined behaviour sanitizers (QUICK=1: tiny models)
 	$(call compile,$(BUILD)/asan,-DTS_SANITIZE=address$(comma)undefined -DTS_FAULT_INJECTION=ON)
-	@ctest --test-dir $(BUILD)/asan -L 'unit|quick' -j 2 --output-on-failure --no-tests=error
+	@scripts/test-deps
+	@ctest --test-dir $(BUILD)/asan $(if $(QUICK),-L 'unit|quick',-LE install) -j 2 --output-on-failure --no-tests=error
 
 tsan: setup ## what runs beside the computation, under the thread sanitizer
 	$(call compile,$(BUILD)/tsan,-DTS_SANITIZE=thread)
