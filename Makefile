@@ -58,7 +58,7 @@ asan: setup ## all tests but the install's under the address and undefined behav
 tsan: setup ## what runs beside the computation, under the thread sanitizer
 	$(call compile,$(BUILD)/tsan,-DTS_SANITIZE=thread)
 	@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp ctest --test-dir $(BUILD)/tsan -L 'unit|quick' \
-	    -R 'worker|ffn|direction|core_log|tiny_census|tiny_identity|tiny_packed|tiny_device|two_devices|expert|router' --output-on-failure --no-tests=error
+	    -R 'worker|ffn|direction|core_log|tiny_census|tiny_identity|tiny_packed|tiny_device|expert|router' --output-on-failure --no-tests=error
 
 valgrind: build ## short runs of a tiny model under valgrind
 	@scripts/valgrind $(BUILD)
