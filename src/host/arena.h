@@ -19,7 +19,7 @@ typedef struct ts_arena {
 typedef struct ts_arenas {
     ts_arena list[TS_ARENA_MAX];
     size_t n;
-    bool as_device; /* tests: host memory is read and edited as a device's */
+    bool as_device; /* tests: host memory is read and edited as a device's, and an edit that a device could do never is on the host */
 } ts_arenas;
 
 /* Reserves room for a tensor shaped [ne0, ne1 * rows] of `type`; before ts_arenas_allocate. Gives the slot's

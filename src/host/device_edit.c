@@ -9,27 +9,26 @@
 #include "ggml-alloc.h"
 #include "host/tap.h"
 
-/* A graph that ran in the run at hand, its coefficients still on the device. */
-typedef struct ts_device_taken {
-    const ts_slot *slot;
-    size_t n_steps;
-} ts_device_taken;
-
 /* ---- memory of an arena's edits */
+
+static char *host_memory(ts_device_edit *d, ggml_backend_t backend, size_t bytes) {
+    ggml_backend_buffer_type_t locked = ggml_backend_dev_host_buffer_type(ggml_backend_get_device(backend));
+    d->host = ggml_backend_buft_alloc_buffer(locked ? locked : ggml_backend_cpu_buffer_type(), bytes);
+    return d->host ? ggml_backend_buffer_get_base(d->host) : NULL;
+}
 
 static int open_edits(ts_tap *tap, ts_device_edit *d, const ts_arena *arena, ts_error *err) {
     if (d->cached) return TS_OK;
-    size_t n = tap->n_slots, bytes;
-    d->step = ggml_backend_buft_get_alignment(arena->buft);
-    if (d->step < sizeof(float)) d->step = sizeof(float);
-    bytes = n * TS_EDIT_STEPS * d->step;
+    size_t n = tap->n_slots, align = ggml_backend_buft_get_alignment(arena->buft), least = TS_EDIT_PLACE * sizeof(float);
+    d->step = align < least ? least : align;
+    size_t bytes = n * TS_EDIT_STEPS * d->step;
     d->coefficients = ggml_backend_buft_alloc_buffer(arena->buft, bytes);
     d->scratch = ggml_gallocr_new(arena->buft);
-    d->host = ts_malloc(bytes);
     d->taken = ts_calloc(n, sizeof(*d->taken));
     d->cached = ts_calloc(n, sizeof(*d->cached));
     d->n_slots = n;
-    if (!d->coefficients || !d->scratch || !d->host || !d->taken || !d->cached) return ts_fail_nomem(err, "edits on a device", bytes);
+    if (!d->coefficients || !d->scratch || !host_memory(d, arena->backend, bytes) || !d->taken || !d->cached)
+        return ts_fail_nomem(err, "edits on a device", bytes);
     d->whole = (struct ggml_tensor){.type = GGML_TYPE_I8, .ne = {(int64_t)bytes, 1, 1, 1}, .nb = {1, bytes, bytes, bytes}};
     d->whole.buffer = d->coefficients;
     d->whole.data = ggml_backend_buffer_get_base(d->coefficients);
@@ -40,34 +39,24 @@ void ts_device_edit_free(ts_device_edit *d) {
     for (size_t i = 0; d->cached && i < d->n_slots; i++) ts_edit_graph_free(&d->cached[i]);
     if (d->scratch) ggml_gallocr_free(d->scratch);
     if (d->coefficients) ggml_backend_buffer_free(d->coefficients);
+    if (d->host) ggml_backend_buffer_free(d->host);
     free(d->cached);
     free(d->taken);
-    free(d->host);
     memset(d, 0, sizeof(*d));
 }
 
 /* ---- graphs */
 
-static bool fits(const ts_edit_graph *g, const struct ggml_tensor *t, const ts_edit_step *steps, size_t n) {
-    return g->ctx && g->n == n && g->x.data == t->data && g->x.ne[0] == t->ne[0] && memcmp(g->steps, steps, n * sizeof(*steps)) == 0;
-}
-
-/* The block's graph for one row, made where there is none that does this. */
-static int cached_graph(ts_device_edit *d, const ts_arena *arena, size_t at, const struct ggml_tensor *t, const ts_edit_step *steps,
-                        size_t n, ts_edit_graph **out, ts_error *err) {
-    ts_edit_graph *g = &d->cached[at];
-    *out = g;
-    if (fits(g, t, steps, n)) return TS_OK;
-    ts_edit_graph_free(g);
-    int rc = ts_edit_graph_build(g, t, steps, n, &d->whole, at * d->step, d->n_slots * d->step, err);
-    if (rc == TS_OK && !ts_edit_graph_served(g, arena->backend)) {
-        ts_edit_graph_free(g);
-        *out = NULL;
-        return TS_OK;
+/* Tries the form with fewer kernels first. *served false, and no graph left, when the backend has neither. */
+static int build(ts_edit_graph *g, const ts_arena *arena, const struct ggml_tensor *t, const ts_edit_plan *plan,
+                 const struct ggml_tensor *c, size_t offset, size_t stride, bool *served, ts_error *err) {
+    int rc = TS_OK;
+    *served = false;
+    for (int brief = 1; brief >= 0 && rc == TS_OK && !*served; brief--) {
+        rc = ts_edit_graph_build(g, t, plan, brief, c, offset, stride, err);
+        *served = rc == TS_OK && ts_edit_graph_served(g, arena->backend);
+        if (!*served) ts_edit_graph_free(g);
     }
-    if (rc == TS_OK && !(g->buffer = ggml_backend_alloc_ctx_tensors(g->ctx, arena->backend))) rc = ts_fail_nomem(err, "an edit's graph", 0);
-    if (rc == TS_OK) rc = ts_edit_graph_fill(g, err);
-    if (rc != TS_OK) ts_edit_graph_free(g);
     return rc;
 }
 
@@ -76,73 +65,127 @@ static int compute(const ts_arena *arena, const ts_edit_graph *g, ts_error *err)
     return status == GGML_STATUS_SUCCESS ? TS_OK : ts_fail(err, TS_ERR_ENGINE, "an edit failed on %s", ggml_backend_name(arena->backend));
 }
 
-static int hand_on(ts_tap *tap, const ts_slot *slot, size_t step, const float *c, int64_t rows, ts_error *err) {
-    const int32_t *tokens = ts_run_row_tokens(&tap->run, rows);
-    return tap->edit.taken ? tap->edit.taken(&tap->run, &slot->site.pub, step, c, rows, tokens, tap->edit.user, err) : TS_OK;
-}
-
-/* Several rows: their coefficients come at once, the next graph takes the same memory. */
-static int run_several(ts_tap *tap, ts_device_edit *d, const ts_arena *arena, const ts_slot *slot, const struct ggml_tensor *t,
-                       const ts_edit_step *steps, size_t n, bool *done, ts_error *err) {
-    ts_edit_graph g;
-    float *c = ts_malloc((size_t)t->ne[1] * sizeof(*c));
-    int rc = ts_edit_graph_build(&g, t, steps, n, NULL, 0, 0, err);
-    if (rc == TS_OK && !c) rc = ts_fail_nomem(err, "coefficients", (size_t)t->ne[1] * sizeof(*c));
-    *done = rc == TS_OK && ts_edit_graph_served(&g, arena->backend);
-    if (*done && !ggml_gallocr_alloc_graph(d->scratch, g.graph)) rc = ts_fail_nomem(err, "an edit's graph", 0);
-    if (*done && rc == TS_OK) rc = ts_edit_graph_fill(&g, err);
-    if (*done && rc == TS_OK) rc = compute(arena, &g, err);
-    for (size_t i = 0; *done && rc == TS_OK && i < n; i++) {
-        ggml_backend_tensor_get(g.c[i], c, 0, (size_t)t->ne[1] * sizeof(*c));
-        rc = hand_on(tap, slot, i, c, t->ne[1], err);
+/* Few rows: the graph is kept until other rows or steps come, its coefficients are taken at the end of the run. */
+static int run_few(ts_device_edit *d, const ts_arena *arena, const ts_slot *slot, size_t at, const struct ggml_tensor *t,
+                   const ts_edit_plan *plan, bool *done, ts_error *err) {
+    ts_edit_graph *g = &d->cached[at];
+    if (!ts_edit_graph_fits(g, t, plan)) {
+        ts_edit_graph_free(g);
+        int rc = build(g, arena, t, plan, &d->whole, at * d->step, d->n_slots * d->step, done, err);
+        if (rc != TS_OK || !*done) return rc;
+        g->buffer = ggml_backend_alloc_ctx_tensors(g->ctx, arena->backend);
+        if (!g->buffer) {
+            ts_edit_graph_free(g);
+            return ts_fail_nomem(err, "an edit's graph", 0);
+        }
+        ts_edit_graph_fill(g);
     }
-    ts_edit_graph_free(&g);
-    free(c);
-    return rc;
-}
-
-static int run_one(ts_device_edit *d, const ts_arena *arena, const ts_slot *slot, size_t at, const struct ggml_tensor *t,
-                   const ts_edit_step *steps, size_t n, bool *done, ts_error *err) {
-    ts_edit_graph *g = NULL;
-    int rc = cached_graph(d, arena, at, t, steps, n, &g, err);
-    *done = g != NULL;
-    if (rc != TS_OK || !g) return rc;
-    d->taken[d->n_taken++] = (ts_device_taken){slot, n};
+    *done = true;
+    d->taken[d->n_taken++] = slot;
     return compute(arena, g, err);
 }
 
+static int hand_on(ts_tap *tap, const ts_slot *slot, const ts_edit_graph *g, int64_t row, size_t step, const float *values, ts_error *err) {
+    const int32_t *tokens = ts_run_row_tokens(&tap->run, g->x.ne[1]);
+    float c = values[g->c[step].first + (size_t)row] * g->c[step].scale;
+    return tap->edit.taken(&tap->run, &slot->site.pub, tokens[g->plan.row[row]], step, c, tap->edit.user, err);
+}
+
+/* values: [n_steps] places of one step's coefficients each, `stride` bytes apart */
+static int hand_on_all(ts_tap *tap, const ts_slot *slot, const ts_edit_graph *g, const char *values, size_t stride, ts_error *err) {
+    int rc = TS_OK;
+    for (int64_t r = 0; r < g->plan.n_rows; r++)
+        for (size_t i = 0; i < g->plan.count[r] && rc == TS_OK; i++)
+            rc = hand_on(tap, slot, g, r, i, (const float *)(const void *)(values + i * stride), err);
+    return rc;
+}
+
+static int read_now(ts_tap *tap, const ts_slot *slot, const ts_edit_graph *g, ts_error *err) {
+    size_t stride = (size_t)g->plan.n_rows * sizeof(float);
+    if (!tap->edit.taken) return TS_OK;
+    if (stride < TS_EDIT_PLACE * sizeof(float)) stride = TS_EDIT_PLACE * sizeof(float);
+    char *values = ts_calloc(g->plan.n_steps, stride);
+    if (!values) return ts_fail_nomem(err, "coefficients", g->plan.n_steps * stride);
+    for (size_t i = 0; i < g->plan.n_steps; i++) ggml_backend_tensor_get(g->c[i].tensor, values + i * stride, 0, ggml_nbytes(g->c[i].tensor));
+    int rc = hand_on_all(tap, slot, g, values, stride, err);
+    free(values);
+    return rc;
+}
+
+/* Many rows: their coefficients come at once, the next graph takes the same memory. */
+static int run_many(ts_tap *tap, ts_device_edit *d, const ts_arena *arena, const ts_slot *slot, const struct ggml_tensor *t,
+                    const ts_edit_plan *plan, bool *done, ts_error *err) {
+    ts_edit_graph g;
+    int rc = build(&g, arena, t, plan, NULL, 0, 0, done, err);
+    if (rc != TS_OK || !*done) return rc;
+    if (!ggml_gallocr_alloc_graph(d->scratch, g.graph)) rc = ts_fail_nomem(err, "an edit's graph", 0);
+    if (rc == TS_OK) ts_edit_graph_fill(&g);
+    if (rc == TS_OK) rc = compute(arena, &g, err);
+    if (rc == TS_OK) rc = read_now(tap, slot, &g, err);
+    ts_edit_graph_free(&g);
+    return rc;
+}
+
+/* ---- which rows */
+
+/* Two turns, as rows that change stand first. False where some row needs the host. */
+static bool plan_rows(ts_tap *tap, const ts_slot *slot, int64_t n_rows, ts_edit_plan *plan) {
+    const int32_t *tokens = ts_run_row_tokens(&tap->run, n_rows);
+    for (int turn = 0; turn < 2; turn++)
+        for (int64_t r = 0; r < n_rows; r++) {
+            ts_edit_step steps[TS_EDIT_STEPS];
+            size_t n = 0;
+            bool changes = false;
+            if (!tap->edit.steps(&tap->run, slot->site.pub.block, tokens[r], steps, &n, tap->edit.user)) return false;
+            for (size_t i = 0; i < n; i++) changes = changes || ts_edit_step_changes(&steps[i]);
+            if (n > 0 && changes == (turn == 0)) ts_edit_plan_add(plan, (int32_t)r, steps, n);
+        }
+    ts_edit_plan_end(plan, n_rows);
+    return true;
+}
+
+static int run_steps(ts_tap *tap, ts_device_edit *d, const ts_arena *arena, const ts_slot *slot, const struct ggml_tensor *t, bool *done,
+                     ts_error *err) {
+    ts_edit_plan plan;
+    int rc = ts_edit_plan_init(&plan, t->ne[1], err);
+    if (rc != TS_OK || !plan_rows(tap, slot, t->ne[1], &plan)) goto cleanup;
+    if (plan.n_rows == 0) *done = true;
+    else if (plan.n_rows <= TS_EDIT_PLACE) rc = run_few(d, arena, slot, (size_t)(slot - tap->slots), t, &plan, done, err);
+    else rc = run_many(tap, d, arena, slot, t, &plan, done, err);
+cleanup:
+    ts_edit_plan_free(&plan);
+    return rc;
+}
+
 int ts_device_edit_run(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t, bool *done, ts_error *err) {
-    ts_edit_step steps[TS_EDIT_STEPS];
-    size_t n = 0, at = (size_t)(slot - tap->slots);
-    ts_arena *arena = &tap->arenas.list[slot->arena];
+    const ts_arena *arena = &tap->arenas.list[slot->arena];
     ts_device_edit *d = &tap->edits[slot->arena];
     *done = false;
-    if (slot->seen != TS_SLOT_REDIRECTED || arena->host || !arena->backend || !tap->edit.steps) return TS_OK;
-    memset(steps, 0, sizeof(steps)); /* compared as bytes */
-    if (!tap->edit.steps(&tap->run, slot->site.pub.block, steps, &n, tap->edit.user)) return TS_OK;
-    *done = true;
-    if (n == 0) return TS_OK;
+    if (slot->seen != TS_SLOT_REDIRECTED || arena->host || !arena->backend || t->ne[2] * t->ne[3] != 1) return TS_OK;
+    if (!tap->edit.steps && !tap->edit.zero) return TS_OK;
     int rc = open_edits(tap, d, arena, err);
     if (rc != TS_OK) return rc;
-    return t->ne[1] == 1 ? run_one(d, arena, slot, at, t, steps, n, done, err) : run_several(tap, d, arena, slot, t, steps, n, done, err);
+    return tap->edit.zero ? ts_device_zero_run(tap, arena, d->scratch, slot, t, done, err) : run_steps(tap, d, arena, slot, t, done, err);
 }
 
 /* ---- coefficients */
 
 static int close_arena(ts_tap *tap, ts_device_edit *d, const ts_arena *arena, ts_error *err) {
     size_t n = d->n_taken, most = 0;
+    const char *values = ggml_backend_buffer_get_base(d->host);
     int rc = TS_OK;
     d->n_taken = 0;
     if (n == 0 || !tap->edit.taken) return TS_OK;
-    for (size_t k = 0; k < n; k++) most = d->taken[k].n_steps > most ? d->taken[k].n_steps : most;
-    ggml_backend_tensor_get_async(arena->backend, &d->whole, d->host, 0, most * d->n_slots * d->step);
+    for (size_t k = 0; k < n; k++) {
+        size_t steps = d->cached[d->taken[k] - tap->slots].plan.n_steps;
+        most = steps > most ? steps : most;
+    }
+    ggml_backend_tensor_get_async(arena->backend, &d->whole, ggml_backend_buffer_get_base(d->host), 0, most * d->n_slots * d->step);
     ggml_backend_synchronize(arena->backend);
-    for (size_t k = 0; k < n && rc == TS_OK; k++)
-        for (size_t i = 0; i < d->taken[k].n_steps && rc == TS_OK; i++) {
-            float c;
-            memcpy(&c, d->host + (i * d->n_slots + (size_t)(d->taken[k].slot - tap->slots)) * d->step, sizeof(c));
-            rc = hand_on(tap, d->taken[k].slot, i, &c, 1, err);
-        }
+    for (size_t k = 0; k < n && rc == TS_OK; k++) {
+        size_t at = (size_t)(d->taken[k] - tap->slots);
+        rc = hand_on_all(tap, d->taken[k], &d->cached[at], values + at * d->step, d->n_slots * d->step, err);
+    }
     return rc;
 }
 

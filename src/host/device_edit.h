@@ -1,5 +1,5 @@
-/* Edits on the device that holds the rows: one small graph a block, built once for a single row, its coefficients read
- * once a run. */
+/* Edits on the device that holds the rows: one small graph a block, built once for the same rows and steps where they are
+ * few, its coefficients read once a run. */
 #ifndef TS_HOST_DEVICE_EDIT_H
 #define TS_HOST_DEVICE_EDIT_H
 
@@ -10,14 +10,14 @@ struct ts_slot;
 
 /* Of one arena. */
 typedef struct ts_device_edit {
-    ts_edit_graph *cached;         /* [n_slots] for a single row */
-    struct ts_device_taken *taken; /* [n_slots] graphs of the run at hand */
+    ts_edit_graph *cached;        /* [n_slots] of up to TS_EDIT_PLACE rows */
+    const struct ts_slot **taken; /* [n_slots] of the run at hand, their coefficients still on the device */
     size_t n_slots, n_taken;
-    ggml_backend_buffer_t coefficients; /* [TS_EDIT_STEPS][n_slots], one alignment apart */
+    ggml_backend_buffer_t coefficients; /* [TS_EDIT_STEPS][n_slots] places */
     struct ggml_tensor whole;           /* all of it */
     size_t step;                        /* bytes from one to the next */
-    char *host;                         /* what came of it */
-    struct ggml_gallocr *scratch;       /* of graphs for several rows */
+    ggml_backend_buffer_t host;         /* what came of it */
+    struct ggml_gallocr *scratch;       /* of graphs for many rows */
 } ts_device_edit;
 
 /* Edits the rows of node `t` by tap->edit's steps, where they are. *done false: this backend, or these rows, need the way

@@ -170,6 +170,8 @@ static int edit_rows(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t, ts_error
     slot->staged_valid = false;
     int rc = ts_device_edit_run(tap, slot, t, &done, err);
     if (rc != TS_OK || done) return rc;
+    if (tap->arenas.as_device && slot->seen == TS_SLOT_REDIRECTED && (tap->edit.steps || tap->edit.zero))
+        return ts_fail(err, TS_ERR_STATE, "an edit of '%s' needs the host", slot->site.pub.tensor);
     if (!host) rc = stage(slot, err);
     if (rc != TS_OK) return rc;
     if (!host) copy = slot->staged;
@@ -327,6 +329,7 @@ int ts_tap_request(ts_tap *tap, unsigned kinds, ts_range blocks, int32_t n_ubatc
 void ts_tap_begin(ts_tap *tap, const ts_expect *expect) {
     memset(&tap->latched, 0, sizeof(tap->latched));
     tap->run_open = false;
+    for (size_t i = 0; i < tap->arenas.n; i++) tap->edits[i].n_taken = 0; /* of a run that failed */
     tap->quiet = !tap->wanted && !tap->edit.fn && !tap->skip_head;
     tap->expect = expect && !tap->quiet ? *expect : (ts_expect){0};
 }

@@ -6,6 +6,7 @@
 
 #include "host/arena.h"
 #include "host/device_edit.h"
+#include "host/device_zero.h"
 #include "host/readback.h"
 #include "host/sites.h"
 #include "llama.h"
@@ -62,12 +63,14 @@ typedef struct ts_edit {
     unsigned kinds;
     ts_range blocks;
     const bool *mask; /* [block], nullable: only these of the range */
-    /* Nullable: what `fn` does, as steps that a device takes by itself; steps[TS_EDIT_STEPS] gets the block's for this run.
-     * False where the run's rows are not all edited alike: then `fn` edits them. */
-    bool (*steps)(const struct ts_run *run, int32_t block, ts_edit_step *steps, size_t *n, void *user);
-    /* Nullable: the coefficients that step had, [n_rows], by the end of the run. |c| >= TS_EDIT_C_MAX: not finite. */
-    int (*taken)(const struct ts_run *run, const ts_site *site, size_t step, const float *c, int64_t n_rows, const int32_t *token_index,
-                 void *user, ts_error *err);
+    /* Nullable: what `fn` does to the row of a token, as steps that a device takes by itself; steps[TS_EDIT_STEPS]. False
+     * where it cannot be said so: then `fn` edits the run's rows of this block. */
+    bool (*steps)(const struct ts_run *run, int32_t block, int32_t token, ts_edit_step *steps, size_t *n, void *user);
+    /* Nullable: the coefficient that a token's step had, by the end of the run. |c| >= TS_EDIT_C_MAX or NaN: not finite. */
+    int (*taken)(const struct ts_run *run, const ts_site *site, int32_t token, size_t step, float c, void *user, ts_error *err);
+    /* Nullable, in place of steps: `fn` sets small values to zero. `zeroed` then gets how many of a site's values are zero. */
+    const ts_edit_zero *zero;
+    int (*zeroed)(const ts_site *site, int64_t n_values, int64_t n_zero, void *user, ts_error *err);
 } ts_edit;
 
 typedef struct ts_tap {

@@ -81,65 +81,48 @@ static int edit(const struct ts_run *run, const ts_site *site, float *rows, int6
 
 /* ---- the same on a device */
 
-/* Files that edit a block in this run, in order. False where some of its rows are steered and others are not. */
-static bool files_of_run(const steering *st, const ts_run *run, int32_t block, const ts_steering_file **files, size_t *n) {
-    *n = 0;
+/* Files that look at a token's row, in order. At scale 0 a file only does for the trace. */
+static size_t files_of(const steering *st, const ts_run *run, int32_t block, int32_t token, const ts_steering_file **files) {
+    size_t n = 0;
+    int32_t position = ts_run_position(run, token);
     for (size_t i = 0; i < st->n_files; i++) {
         const ts_steering_file *f = &st->files[i];
-        if (f->by_adapter || f->axes[block].n == 0) continue;
-        bool first = chosen(st, f, ts_run_position(run, 0));
-        for (int32_t t = 1; t < ts_run_n_tokens(run); t++)
-            if (chosen(st, f, ts_run_position(run, t)) != first) return false;
-        if (first) files[(*n)++] = f;
+        if (f->by_adapter || f->axes[block].n == 0 || !chosen(st, f, position) || (f->rule.scale == 0 && !st->trace)) continue;
+        files[n++] = f;
     }
-    return true;
+    return n;
 }
 
-static ts_edit_step step_of(const ts_steering_file *f, int32_t block) {
-    const ts_steer_axis *axis = &f->axes[block];
-    const ts_steer_rule *r = &f->rule;
-    ts_edit_step s = {.u = axis->u32, .v = axis->u32, .b = (float)-r->scale, .gate = (float)r->gate, .restore = r->mode == TS_STEER_RENORM};
-    if (r->mode == TS_STEER_CLAMP) s.a = (float)(r->scale * r->target);
+bool ts_steering_step(const ts_steer_axis *axis, const ts_steer_rule *r, ts_edit_step *s) {
+    *s = (ts_edit_step){.u = axis->u32, .v = axis->u32, .b = (float)-r->scale, .gate = (float)r->gate, .restore = r->mode == TS_STEER_RENORM};
+    if (r->mode == TS_STEER_CLAMP) s->a = (float)(r->scale * r->target);
     if (r->mode == TS_STEER_ADD) {
-        s.v = axis->d;
-        s.a = (float)r->scale;
-        s.b = 0.0f;
+        s->v = axis->d;
+        s->a = (float)r->scale;
+        s->b = 0.0f;
     }
-    return s;
+    if (r->scale == 0) *s = (ts_edit_step){.u = axis->u32, .v = axis->u32};
+    return isfinite(s->a) && isfinite(s->b);
 }
 
-/* At scale 0 the row must stay the same bits, which adding a zero does not promise. */
-static bool device_steps(const struct ts_run *run, int32_t block, ts_edit_step *steps, size_t *n, void *user) {
+static bool device_steps(const struct ts_run *run, int32_t block, int32_t token, ts_edit_step *steps, size_t *n, void *user) {
     const ts_steering_file *files[MAX_FILES];
-    if (!files_of_run(user, run, block, files, n)) return false;
-    for (size_t i = 0; i < *n; i++) {
-        ts_edit_step s = step_of(files[i], block);
-        if (files[i]->rule.scale == 0 || !isfinite(s.a) || !isfinite(s.b)) return false;
-        steps[i].u = s.u; /* field by field: what lies between them stays zero */
-        steps[i].v = s.v;
-        steps[i].a = s.a;
-        steps[i].b = s.b;
-        steps[i].gate = s.gate;
-        steps[i].restore = s.restore;
-    }
+    *n = files_of(user, run, block, token, files);
+    for (size_t i = 0; i < *n; i++)
+        if (!ts_steering_step(&files[i]->axes[block], &files[i]->rule, &steps[i])) return false;
     return true;
 }
 
-static int device_taken(const struct ts_run *run, const ts_site *site, size_t step, const float *c, int64_t n_rows,
-                        const int32_t *token_index, void *user, ts_error *err) {
+static int device_taken(const struct ts_run *run, const ts_site *site, int32_t token, size_t step, float c, void *user, ts_error *err) {
     steering *st = user;
     const ts_steering_file *files[MAX_FILES];
-    size_t n;
-    int rc = TS_OK;
-    files_of_run(st, run, site->block, files, &n);
-    for (int64_t r = 0; r < n_rows && rc == TS_OK; r++) {
-        bool finite = fabsf(c[r]) < TS_EDIT_C_MAX; /* false for a NaN */
-        if (!finite) warn_nonfinite(st, site->block, ts_run_position(run, token_index[r]));
-        if (!st->trace) continue;
-        bool edited = finite && !(fabsf(c[r]) < (float)files[step]->rule.gate);
-        rc = trace_row(st, files[step], run, site->block, token_index[r], finite ? (double)c[r] : NAN, edited, err);
-    }
-    return rc;
+    bool finite = fabsf(c) < TS_EDIT_C_MAX; /* false for a NaN */
+    if (!finite) warn_nonfinite(st, site->block, ts_run_position(run, token));
+    if (!st->trace) return TS_OK;
+    files_of(st, run, site->block, token, files);
+    const ts_steer_rule *r = &files[step]->rule;
+    bool edited = finite && r->scale != 0 && !(fabsf(c) < (float)r->gate);
+    return trace_row(st, files[step], run, site->block, token, finite ? (double)c : NAN, edited, err);
 }
 
 /* ---- would ablating everywhere break the model */

@@ -24,4 +24,7 @@ void ts_steering_file_free(ts_steering_file *f, int32_t n_layer);
 /* "ablate at scale 1 on 29 of 30 blocks ('dir.gguf')" into `out`. */
 void ts_steering_file_describe(const ts_steering_file *f, int32_t n_layer, char *out, size_t size);
 
+/* What ts_steer_row does, as a device does it. False where a number of it does not fit f32: then the host must. */
+bool ts_steering_step(const ts_steer_axis *axis, const ts_steer_rule *rule, ts_edit_step *step);
+
 #endif

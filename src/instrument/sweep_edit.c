@@ -50,8 +50,57 @@ static int look(const struct ts_run *run, const ts_site *site, float *rows, int6
     return TS_OK;
 }
 
+/* ---- the same on a device */
+
+static bool steered(const ts_sweep *w, const ts_sweep_job *j, int32_t position) {
+    return w->rules[j->cell].scale != 0 && chosen(w, j, position);
+}
+
+static bool steer_steps(const struct ts_run *run, int32_t block, int32_t token, ts_edit_step *steps, size_t *n, void *user) {
+    const ts_sweep *w = user;
+    const ts_sweep_job *j = &w->jobs[ts_run_seq_id(run, token)];
+    const ts_steer_axis *axis = ts_sweep_axis(w, j->cell, block);
+    int32_t position = ts_run_position(run, token);
+    bool fits = true;
+    if (axis && steered(w, j, position)) fits = ts_steering_step(axis, &w->rules[j->cell], &steps[(*n)++]);
+    if (axis && w->measuring && in_window(w, j, position)) steps[(*n)++] = (ts_edit_step){.u = axis->u32, .v = axis->u32};
+    return fits;
+}
+
+static int steer_taken(const struct ts_run *run, const ts_site *site, int32_t token, size_t step, float c, void *user, ts_error *err) {
+    ts_sweep *w = user;
+    ts_sweep_job *j = &w->jobs[ts_run_seq_id(run, token)];
+    int32_t position = ts_run_position(run, token);
+    (void)err;
+    if (w->measuring && in_window(w, j, position) && step == steered(w, j, position)) j->c[site->block] += (double)c;
+    return TS_OK;
+}
+
+/* The arms that have a direction at a block, in order. */
+static bool look_steps(const struct ts_run *run, int32_t block, int32_t token, ts_edit_step *steps, size_t *n, void *user) {
+    const ts_sweep *w = user;
+    const ts_sweep_job *j = &w->jobs[ts_run_seq_id(run, token)];
+    if (w->n_arms > TS_EDIT_STEPS) return false;
+    if (!in_window(w, j, ts_run_position(run, token))) return true;
+    for (size_t a = 0; a < w->n_arms; a++)
+        if (w->arms[a][block].n > 0) steps[(*n)++] = (ts_edit_step){.u = w->arms[a][block].u32, .v = w->arms[a][block].u32};
+    return true;
+}
+
+static int look_taken(const struct ts_run *run, const ts_site *site, int32_t token, size_t step, float c, void *user, ts_error *err) {
+    ts_sweep *w = user;
+    size_t a = 0;
+    (void)err;
+    for (; w->arms[a][site->block].n == 0 || step > 0; a++) step -= w->arms[a][site->block].n > 0;
+    w->jobs[ts_run_seq_id(run, token)].c_unsteered[a * (size_t)w->n_layer + (size_t)site->block] += (double)c;
+    return TS_OK;
+}
+
 void ts_sweep_edits(ts_sweep *w) {
-    w->steer = (ts_edit){.fn = steer, .user = w, .kinds = 1u << TS_SITE_RESID, .blocks = {0, w->n_layer - 1}, .mask = w->mask};
+    w->steer = (ts_edit){.fn = steer, .user = w, .kinds = 1u << TS_SITE_RESID, .blocks = {0, w->n_layer - 1}, .mask = w->mask,
+                        .steps = steer_steps, .taken = steer_taken};
     w->look = w->steer;
     w->look.fn = look;
+    w->look.steps = look_steps;
+    w->look.taken = look_taken;
 }

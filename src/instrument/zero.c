@@ -68,6 +68,16 @@ static int zero_rows(const struct ts_run *run, const ts_site *site, float *rows,
     return TS_OK;
 }
 
+/* The same was done on a device. */
+static int count_zeroed(const ts_site *site, int64_t n_values, int64_t n_zero, void *user, ts_error *err) {
+    zeroing *z = user;
+    (void)site;
+    (void)err;
+    z->tallies[z->level].n_values += (uint64_t)n_values;
+    z->tallies[z->level].n_zero += (uint64_t)n_zero;
+    return TS_OK;
+}
+
 /* ---- windows */
 
 static int decode(zeroing *z, size_t at, size_t n, const ts_edit *edit, ts_error *err) {
@@ -109,7 +119,9 @@ static int compare(zeroing *z, const float *base, const float *logits, int32_t n
 
 static int run_level(zeroing *z, size_t at, size_t n, ts_error *err) {
     int32_t last = llama_model_n_layer(z->s->model->llama) - 1;
-    ts_edit edit = {.fn = zero_rows, .user = z, .kinds = TS_FFN_SITES, .blocks = {0, last}};
+    double value = level_value(z, z->level);
+    ts_edit_zero how = {.by_share = !by_threshold(z, z->level), .value = by_threshold(z, z->level) ? value : value / 100.0};
+    ts_edit edit = {.fn = zero_rows, .user = z, .kinds = TS_FFN_SITES, .blocks = {0, last}, .zero = &how, .zeroed = count_zeroed};
     int rc = decode(z, at, n, &edit, err);
     for (size_t i = 0; rc == TS_OK && i + 1 < n; i++) {
         const float *logits = logits_of(z, i, err);
