@@ -1,13 +1,15 @@
 /* Everything process-wide about llama.cpp. The statics here mirror llama.cpp's own global state: its log
- * receiver, its backend registry and its abort callback are one per process. */
+ * receiver, its backend registry and its abort callback are one per process, and so is what the callback tells. */
 #define _GNU_SOURCE
 #include "host/engine.h"
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/buf.h"
 #include "core/log.h"
@@ -15,6 +17,8 @@
 
 static pthread_once_t init_once = PTHREAD_ONCE_INIT;
 static _Thread_local char last_error[512];
+static char subject[4096];
+static ts_abort_fn abort_fn;
 static _Thread_local enum ts_log_level last_level = TS_LOG_INFO;
 
 static enum ts_log_level level_of(enum ggml_log_level level) {
@@ -53,7 +57,29 @@ void ts_engine_init(void) { pthread_once(&init_once, init); }
 void ts_engine_error_reset(void) { last_error[0] = '\0'; }
 const char *ts_engine_error(void) { return last_error; }
 
-void ts_abort_set(ts_abort_fn fn) { ggml_set_abort_callback(fn); }
+void ts_engine_subject(const char *kind, const char *name) {
+    if (name)
+        snprintf(subject, sizeof(subject), "%s '%s'", kind, name);
+    else
+        subject[0] = '\0';
+}
+
+/* The model's name goes before llama.cpp's words, and the folder it was built in goes away. */
+static void on_abort(const char *message) {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static char text[sizeof(subject) + 1024];
+    while (atomic_flag_test_and_set(&told)) pause(); /* another of its threads tells it, and the process ends there */
+    const char *end = strpbrk(message, ": "), *name = message;
+    for (const char *c = message; end && c < end; c++)
+        if (*c == '/') name = c + 1;
+    snprintf(text, sizeof(text), "%s%s%s", subject, *subject ? " fails a check of llama.cpp, which ends the process: " : "", name);
+    abort_fn(text);
+}
+
+void ts_abort_set(ts_abort_fn fn) {
+    abort_fn = fn;
+    ggml_set_abort_callback(fn ? on_abort : NULL);
+}
 
 const char *ts_engine_version(void) { return llama_version(); }
 const char *ts_ggml_version(void) { return ggml_version(); }

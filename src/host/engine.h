@@ -13,6 +13,9 @@ void ts_engine_init(void);
 void ts_engine_error_reset(void);
 const char *ts_engine_error(void);
 
+/* What an assertion of llama.cpp would be about from here on: "model 'x.gguf'". Shortened where it is long; NULL takes it back. */
+void ts_engine_subject(const char *kind, const char *name);
+
 /* "CUDA0,CUDA1" or "none" to a NULL-terminated list for llama_model_params.devices (caller frees); NULL text
  * gives NULL. TS_ERR_ARG names the unknown device and lists those found. */
 int ts_engine_devices(const char *names, ggml_backend_dev_t **out, ts_error *err);

@@ -126,7 +126,7 @@ static int decode_loop(ts_session *s, const ts_generate_options *o, ts_generate_
         r->decode_ms = now_ms() - begin;
         if (o->on_logits) o->on_logits(llama_get_logits_ith(s->ctx, -1), n_vocab, o->user);
         if (i == o->n_predict) break;
-        if (ts_session_stopped(s)) rc = ts_fail(err, TS_ERR_INTERRUPTED, "interrupted after %d tokens", r->n_generated);
+        if (ts_session_stopped(s)) rc = ts_fail(err, TS_ERR_INTERRUPTED, "interrupted after %d token%s", r->n_generated, r->n_generated == 1 ? "" : "s");
         if (rc != TS_OK) break;
         token = llama_sampler_sample(sampler, s->ctx, -1);
         if (llama_vocab_is_eog(s->model->vocab, token) && !o->ignore_eos) {

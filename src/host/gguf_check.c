@@ -10,6 +10,7 @@
 
 #include "core/mem.h"
 #include "host/engine.h"
+#include "host/gguf_keys.h"
 
 static int check_magic(const char *path, uint64_t *bytes, ts_error *err) {
     struct stat st;
@@ -120,6 +121,7 @@ int ts_gguf_check(const char *path, char ***shards, size_t *n, ts_error *err) {
     if (rc == TS_OK && count > 1 && no != 0)
         rc = ts_fail(err, TS_ERR_MODEL, "'%s' is shard %d of %d: open the first one", path, no + 1, count);
     if (rc == TS_OK) rc = check_length(g, path, bytes, err);
+    if (rc == TS_OK) rc = ts_gguf_check_keys(g, get_str(g, "general.architecture"), path, err);
     if (rc == TS_OK) rc = list_files(path, count > 1 ? count : 1, shards, n, err);
     gguf_free(g);
     return rc;

@@ -5,7 +5,7 @@
 #include "core/error.h"
 
 /* `path` must be a GGUF model whose shards (all named in *shards, [n], caller frees each and the array) are
- * there and complete. */
+ * there and complete, and whose keys llama.cpp can take. */
 int ts_gguf_check(const char *path, char ***shards, size_t *n, ts_error *err);
 
 #endif

@@ -11,24 +11,37 @@
 #include "core/mem.h"
 #include "host/gguf_check.h"
 #include "host/synthetic.h"
+#include "host/vocab.h"
 
 static void read_meta(const struct llama_model *m, const char *key, char *out, size_t size) {
     if (llama_model_meta_val_str(m, key, out, size) < 0) out[0] = '\0';
 }
 
+static void read_own(const ts_model *m, const char *name, char *out, size_t size) {
+    char key[128];
+    snprintf(key, sizeof(key), "%.63s.%s", m->architecture, name);
+    read_meta(m->llama, key, out, size);
+}
+
+static int unfit(const ts_model *m, const char *why, ts_error *err) {
+    bool file = m->n_shards > 0;
+    return ts_fail(err, TS_ERR_MODEL, "%s%s%sarchitecture '%s' %s", file ? "model '" : "", file ? m->shards[0] : "", file ? "': " : "",
+                   m->architecture, why);
+}
+
 static int refuse_unfit(const ts_model *m, ts_error *err) {
-    char key[96], causal[16];
-    snprintf(key, sizeof(key), "%.63s.attention.causal", m->architecture);
-    read_meta(m->llama, key, causal, sizeof(causal));
-    const char *arch = m->architecture;
+    char causal[16], turned[16], windowed[16];
+    read_own(m, "attention.causal", causal, sizeof(causal));
+    read_own(m, "rope.dimension_count", turned, sizeof(turned));
+    read_own(m, "rope.dimension_count_swa", windowed, sizeof(windowed));
     if (llama_model_has_encoder(m->llama) || !llama_model_has_decoder(m->llama))
-        return ts_fail(err, TS_ERR_MODEL, "architecture '%s' has an encoder: only decoder models generate here", arch);
-    if (llama_model_is_diffusion(m->llama))
-        return ts_fail(err, TS_ERR_MODEL, "architecture '%s' is a diffusion model: it has no next-token pass", arch);
-    if (strcmp(causal, "false") == 0)
-        return ts_fail(err, TS_ERR_MODEL, "architecture '%s' is an embedding model (no causal attention): it cannot generate", arch);
-    if (llama_vocab_n_tokens(m->vocab) <= 0)
-        return ts_fail(err, TS_ERR_MODEL, "architecture '%s': the model has no vocabulary", arch);
+        return unfit(m, "has an encoder: only decoder models generate here", err);
+    if (llama_model_is_diffusion(m->llama)) return unfit(m, "is a diffusion model: it has no next-token pass", err);
+    if (strcmp(causal, "false") == 0) return unfit(m, "is an embedding model (no causal attention): it cannot generate", err);
+    if (llama_vocab_type(m->vocab) == LLAMA_VOCAB_TYPE_NONE || llama_vocab_n_tokens(m->vocab) <= 0) return unfit(m, "has no vocabulary here", err);
+    bool turns = llama_model_rope_type(m->llama) != LLAMA_ROPE_TYPE_NONE; /* by 0 values a time it would never end */
+    if (turns && strcmp(turned, "0") == 0) return unfit(m, "has a 'rope.dimension_count' of 0, expected a positive number", err);
+    if (turns && strcmp(windowed, "0") == 0) return unfit(m, "has a 'rope.dimension_count_swa' of 0, expected a positive number", err);
     return TS_OK;
 }
 
@@ -71,6 +84,7 @@ static int load(ts_model *m, const ts_session_options *opts, ts_error *err) {
     ggml_backend_dev_t *devices = NULL;
     int rc = opts->model_path ? ts_gguf_check(opts->model_path, &m->shards, &m->n_shards, err) : TS_OK;
     if (rc == TS_OK) rc = take_stamps(m, err);
+    ts_engine_subject("model", opts->model_path ? opts->model_path : "synthetic");
     if (rc == TS_OK) rc = ts_engine_devices(opts->device, &devices, err);
     if (rc != TS_OK) return rc;
     struct llama_model_params params = llama_model_default_params();
@@ -101,6 +115,7 @@ int ts_model_load(const ts_session_options *opts, ts_model **out, ts_error *err)
         m->vocab = llama_model_get_vocab(m->llama);
         read_meta(m->llama, "general.architecture", m->architecture, sizeof(m->architecture));
         rc = refuse_unfit(m, err);
+        if (rc == TS_OK) ts_vocab_learn(m);
     }
     if (rc != TS_OK) {
         ts_model_release(m);

@@ -22,6 +22,8 @@ typedef struct ts_model {
     char architecture[64];
     int32_t *specials; /* [n_specials] control tokens that have a text; NULL until a chat asks */
     size_t n_specials;
+    bool needs_bytes;  /* some byte has no token of its own: a text may be impossible (vocab.h) */
+    bool has_byte[256];
     ts_stamp *stamps;  /* [n_shards] as they were before loading */
 } ts_model;
 

@@ -23,6 +23,7 @@
 #define PERIOD 32749  /* blocks until weights repeat: a prime, so that the rows of a matrix differ */
 #define MAX_PATTERNS 8
 #define MAX_LAYERS 512
+#define MAX_EXPERTS 1024 /* both are llama.cpp's */
 
 /* Blocks of one distribution, copied over and over. */
 typedef struct pattern {
@@ -60,6 +61,7 @@ static int check_shape(const char *name, const ts_synthetic *s, ts_error *err) {
         return ts_fail(err, TS_ERR_ARG, "%s: a width of %d is no even number for each of %d heads", name, s->n_embd, s->n_head);
     if (s->n_head % s->n_head_kv != 0)
         return ts_fail(err, TS_ERR_ARG, "%s: %d heads do not share %d key-value heads evenly", name, s->n_head, s->n_head_kv);
+    if (s->n_expert > MAX_EXPERTS) return ts_fail(err, TS_ERR_ARG, "%s: expected at most %d experts, got %d", name, MAX_EXPERTS, s->n_expert);
     if (s->n_expert ? s->n_expert_used < 1 || s->n_expert_used > s->n_expert : s->n_expert_used != 0)
         return ts_fail(err, TS_ERR_ARG, "%s: %d of %d experts cannot be used", name, s->n_expert_used, s->n_expert);
     return TS_OK;

@@ -8,6 +8,7 @@
 #include "core/mem.h"
 #include "core/utf8.h"
 #include "host/session.h"
+#include "host/vocab.h"
 
 static int check_text(const char *text, size_t length, ts_error *err) {
     const char *nul = memchr(text, '\0', length);
@@ -37,6 +38,8 @@ int ts_session_tokenize(const ts_session *s, const char *text, size_t length, un
     int rc = check_text(text, length, err);
     if (rc != TS_OK) return rc;
     bool add = !(flags & TS_TOKENIZE_NO_BOS), special = flags & TS_TOKENIZE_SPECIAL;
+    rc = ts_vocab_check_text(s->model, text, length, add, err);
+    if (rc != TS_OK) return rc;
     int32_t room = (int32_t)length + 8;
     for (int attempt = 0; attempt < 2; attempt++) {
         int32_t *grown = ts_realloc(*tokens, (size_t)room, sizeof(**tokens));

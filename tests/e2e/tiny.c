@@ -347,6 +347,10 @@ static void fill(const maker *m, const char *name, int64_t n_in, float *x, int64
 static void keep_copy(maker *m, const struct ggml_tensor *t, const float *x) {
     if (is_extra(m, t->name) || ggml_get_tensor(m->copies, t->name))
         return;
+    if (ggml_get_mem_size(m->copies) - ggml_used_mem(m->copies) < ggml_nbytes(t) + 1024) { /* it would abort */
+        m->failed = m->too_large = true;
+        return;
+    }
     struct ggml_tensor *c = ggml_new_tensor(m->copies, t->type, ggml_n_dims(t), t->ne);
     ggml_set_name(c, t->name);
     memcpy(c->data, x, ggml_nbytes(c));
@@ -397,6 +401,10 @@ static struct llama_model *build(maker *m, const char *name, const tiny_opts *op
         goto cleanup;
     }
     m->o = with_defaults(m->r, opts);
+    if (m->o.n_expert_used > m->o.n_expert || m->o.n_expert > 1024) {
+        why = "expected at most 1024 experts, and no more of them used";
+        goto cleanup;
+    }
     m->meta = gguf_init_empty();
     put_keys(m);
 
@@ -406,7 +414,7 @@ static struct llama_model *build(maker *m, const char *name, const tiny_opts *op
     if (!model) {
         why = "llama.cpp refused the tiny model";
     } else if (m->failed) {
-        why = "out of memory, or a tensor that is not f32";
+        why = m->too_large ? "too large for a tiny model" : "out of memory, or a tensor that is not f32";
         llama_model_free(model);
         model = NULL;
     }

@@ -23,7 +23,7 @@ typedef struct maker {
     tiny_opts o;
     struct gguf_context *meta;
     struct ggml_context *copies; /* kept tensors, when a file is to be written; else NULL */
-    bool failed;
+    bool failed, too_large;
 } maker;
 
 struct recipe {
