@@ -29,15 +29,21 @@ static void print_prefix(void) {
 }
 
 static void on_signal(int number) {
+    static volatile sig_atomic_t n_signals; /* the stop flag alone may stand for a failed write */
+
     (void)number;
-    if (stop_flag)
-        _exit(130);
     stop_flag = 1;
+    if (n_signals) {
+        ts_unfinished_remove();
+        _exit(130);
+    }
+    n_signals = 1;
 }
 
 static void on_abort(const char *message) {
     print_prefix();
-    fprintf(stderr, "llama.cpp stopped: %s\n", message);
+    fprintf(stderr, "%s\n", message);
+    ts_unfinished_remove();
     _exit(CLI_FAILED);
 }
 
@@ -203,7 +209,7 @@ int cli_keep_input(const char *output, const char *what, const char *input) {
 static bool file_of_result(const char *output, size_t i, char *out, size_t size) {
     static const char *const beside[] = {".f32", ".meta", ".detail", ".trace", ".experts"};
     static const char *const part[] = {".part",       ".part.gen",    ".part.state",   ".part.census", ".part.trace",
-                                       ".part.jsonl", ".part.router", ".part.experts", ".lock"};
+                                       ".part.jsonl", ".part.router", ".lock"};
     const char *slash = strrchr(output, '/'), *base = slash ? slash + 1 : output, *dot = strrchr(base, '.');
     int stem = dot && dot != base ? (int)(dot - output) : (int)strlen(output);
 
@@ -211,9 +217,9 @@ static bool file_of_result(const char *output, size_t i, char *out, size_t size)
         snprintf(out, size, "%s", output);
     else if (i <= 5)
         snprintf(out, size, "%.*s%s", stem, output, beside[i - 1]);
-    else if (i <= 14)
+    else if (i <= 13)
         snprintf(out, size, "%s%s", output, part[i - 6]);
-    return i <= 14;
+    return i <= 13;
 }
 
 int cli_keep_beside(const char *output, const char *what, const char *input) {

@@ -117,6 +117,10 @@ static int check(decode *d) {
         code = cli_common_check(&d->common);
     if (code < 0 && d->corpus && (d->prompt_given || d->predict_given))
         return cli_usage("'--corpus' and '%s' exclude each other", d->prompt_given ? "-p" : "-n");
+    if (code < 0 && d->common.tap)
+        return cli_usage("'--tap' is what bench compares: it takes none");
+    if (code < 0 && d->corpus && d->each_pass)
+        return cli_usage("'--corpus' and '--each-pass' exclude each other");
     if (code < 0 && d->corpus && d->steering)
         return cli_usage("'--corpus' and '--steering' exclude each other");
     if (code < 0)

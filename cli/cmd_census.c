@@ -153,9 +153,10 @@ static void on_plan(const ts_progress *p, void *user) {
     const char *resuming = p->tokens_resumed ? "; resuming" : "";
 
     if (c->text)
-        cli_note("a text of %" PRIu64 " tokens%s", p->tokens_total, resuming);
+        cli_note("a text of %" PRIu64 " token%s%s", p->tokens_total, cli_plural(p->tokens_total), resuming);
     else
-        cli_note("%" PRIu64 " prompt%s, at most %" PRIu64 " tokens%s", p->prompts_total, cli_plural(p->prompts_total), p->tokens_total, resuming);
+        cli_note("%" PRIu64 " prompt%s, at most %" PRIu64 " token%s%s", p->prompts_total, cli_plural(p->prompts_total), p->tokens_total,
+                 cli_plural(p->tokens_total), resuming);
     if (c->trace)
         cli_note("the trace will take at most %s", cli_bytes_text(p->bytes_total, size));
 }
@@ -190,12 +191,13 @@ static int count(census *c, ts_session *session) {
     cli_progress_end(&c->bar);
     if (rc != 0)
         return cli_fail_error(&err);
-    cli_note("%" PRIu64 " passes counted, %" PRIu64 " prompt tokens before them, %" PRIu64
-             " pairs; %" PRIu64 " tokens in %.1f s (%.0f tokens/s)",
-             r.decode_passes, r.prefill_passes, r.overlap_pairs, r.n_tokens, r.seconds,
+    cli_note("%" PRIu64 " pass%s counted, %" PRIu64 " prompt token%s before them, %" PRIu64
+             " pair%s; %" PRIu64 " token%s in %.1f s (%.0f tokens/s)",
+             r.decode_passes, r.decode_passes == 1 ? "" : "es", r.prefill_passes, cli_plural(r.prefill_passes), r.overlap_pairs,
+             cli_plural(r.overlap_pairs), r.n_tokens, cli_plural(r.n_tokens), r.seconds,
              r.seconds > 0 ? (double)(r.n_tokens - c->n_resumed) / r.seconds : 0);
     if (r.n_skipped_empty)
-        cli_note("%" PRIu64 " empty lines skipped", r.n_skipped_empty);
+        cli_note("%" PRIu64 " empty line%s skipped", r.n_skipped_empty, cli_plural(r.n_skipped_empty));
     cli_note("wrote '%s'", c->output);
     return CLI_DONE;
 }

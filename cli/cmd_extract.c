@@ -139,7 +139,7 @@ static int check_no_model(const extract *x) {
         {x->special, "--special"}, {x->positions_given, "--positions"}, {x->exact, "--exact"},
         {c->device, "--device"}, {c->n_gpu_layers, "-ngl"}, {c->n_ctx, "-c"}, {c->n_batch, "-b"},
         {c->n_ubatch, "-ub"}, {c->flash_attn, "-fa"}, {c->type_k, "-ctk"}, {c->type_v, "-ctv"},
-        {c->seed, "-s"}, {c->tap, "--tap"},
+        {c->tap, "--tap"},
     };
 
     for (size_t i = 0; !c->model && i < sizeof(options) / sizeof(options[0]); i++)
@@ -229,11 +229,11 @@ static void report(const extract *x, const ts_extract_result *r) {
     if (n_written < r->n_blocks)
         cli_note("block 0 is left out of '%s': the format cannot name it", x->output);
     if (r->n_dropped)
-        cli_note("%" PRId64 " rows were left out for not being finite", r->n_dropped);
-    cli_note("wrote '%s': %zu directions of %" PRId32 " values, %s of %" PRId64
-             " positive and %" PRId64 " negative snapshots, mode %s",
-             x->output, n_written, r->width, method_names[x->method], r->n_positive, r->n_negative,
-             mode_names[x->mode]);
+        cli_note("%" PRId64 " row%s left out for not being finite", r->n_dropped, r->n_dropped == 1 ? " was" : "s were");
+    cli_note("wrote '%s': %zu direction%s of %" PRId32 " value%s, %s of %" PRId64
+             " positive and %" PRId64 " negative snapshot%s, mode %s",
+             x->output, n_written, cli_plural(n_written), r->width, cli_plural((uint64_t)r->width), method_names[x->method],
+             r->n_positive, r->n_negative, cli_plural((uint64_t)r->n_negative), mode_names[x->mode]);
 }
 
 /* ---- work */
@@ -243,8 +243,8 @@ static void on_plan(const ts_progress *p, void *user) {
     char size[32];
 
     cli_progress_end(&x->bar); /* of the list before */
-    cli_note("capturing %" PRIu64 " prompts, %" PRIu64 " tokens, %s for the time being",
-             p->prompts_total, p->tokens_total, cli_bytes_text(p->bytes_total, size));
+    cli_note("capturing %" PRIu64 " prompt%s, %" PRIu64 " token%s, %s for the time being",
+             p->prompts_total, cli_plural(p->prompts_total), p->tokens_total, cli_plural(p->tokens_total), cli_bytes_text(p->bytes_total, size));
 }
 
 static void on_progress(const ts_progress *p, void *user) {

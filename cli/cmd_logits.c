@@ -102,11 +102,13 @@ static int check(logits *c) {
         return cli_usage("a text is needed: '-f FILE'");
     if (!c->output)
         return cli_usage("an output is needed: '-o FOLDER'");
+    if (c->common.tap && c->steering.n == 0)
+        return cli_usage("'--tap' needs something to tap: '--steering FILE'");
     if (c->stride_given && !c->window_given)
         return cli_usage("'--stride' needs '--window'");
     if (c->stride > c->window)
-        return cli_usage("--stride: expected 1 to %" PRIu32 " (the window), got %" PRIu32,
-                         c->window, c->stride);
+        return c->window == 1 ? cli_usage("--stride: expected 1 (the window), got %" PRIu32, c->stride)
+                              : cli_usage("--stride: expected 1 to %" PRIu32 " (the window), got %" PRIu32, c->window, c->stride);
     c->bar.drawing = cli_wants_progress(c->progress);
     code = check_steering(c);
     return code < 0 ? keep_inputs(c) : code;
@@ -116,7 +118,7 @@ static void on_plan(const ts_progress *p, void *user) {
     const logits *c = user;
     char size[32];
 
-    cli_note("%" PRIu64 " tokens to compute; '%s' will take %s", p->tokens_total, c->output,
+    cli_note("%" PRIu64 " token%s to compute; '%s' will take %s", p->tokens_total, cli_plural(p->tokens_total), c->output,
              cli_bytes_text(p->bytes_total, size));
     cli_steering_note(c->session);
 }
@@ -148,9 +150,9 @@ static int write_dump(logits *c) {
         ts_session_finish(c->session, NULL); /* as far as it went; the reason stays */
     if (rc != 0)
         return cli_fail_error(&err);
-    cli_note("%" PRId64 " rows of %" PRId64 " tokens in %" PRIu32
+    cli_note("%" PRId64 " row%s of %" PRId64 " token%s in %" PRIu32
              " window%s, scored from row %" PRId64 "; %.1f s",
-             r.n_rows, r.n_tokens, r.n_windows, r.n_windows == 1 ? "" : "s",
+             r.n_rows, cli_plural((uint64_t)r.n_rows), r.n_tokens, cli_plural((uint64_t)r.n_tokens), r.n_windows, cli_plural(r.n_windows),
              r.first_scored_position, r.seconds);
     cli_note("wrote '%s'", c->output);
     return CLI_DONE;

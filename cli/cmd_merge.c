@@ -38,6 +38,6 @@ int cmd_merge(int argc, char **argv) {
         return cli_usage("a census file is needed");
     if (ts_merge((const char *const *)argv + 1, (size_t)n_files, o.output, o.overwrite, &err) != 0)
         return cli_fail_error(&err);
-    cli_note("added up %d files into '%s'", n_files, o.output);
+    cli_note("added up %d file%s into '%s'", n_files, cli_plural((uint64_t)n_files), o.output);
     return CLI_DONE;
 }

@@ -79,8 +79,8 @@ static void on_plan(const ts_progress *p, void *user) {
     char size[32];
 
     r->n_resumed = p->tokens_resumed;
-    cli_note("%" PRIu64 " prompt%s, at most %" PRIu64 " tokens%s", p->prompts_total, cli_plural(p->prompts_total), p->tokens_total,
-             p->tokens_resumed ? "; resuming" : "");
+    cli_note("%" PRIu64 " prompt%s, at most %" PRIu64 " token%s%s", p->prompts_total, cli_plural(p->prompts_total), p->tokens_total,
+             cli_plural(p->tokens_total), p->tokens_resumed ? "; resuming" : "");
     if (p->bytes_total)
         cli_note("the trace will take at most %s of memory", cli_bytes_text(p->bytes_total, size));
 }
@@ -114,11 +114,12 @@ static int count(router *r, ts_session *session) {
     cli_progress_end(&r->bar);
     if (rc != 0)
         return cli_fail_error(&err);
-    cli_note("%d blocks of %d experts, %d a token: %" PRIu64 " slots counted; %" PRIu64 " tokens in %.1f s (%.0f tokens/s)", t.n_blocks,
-             t.n_experts, t.top_k, t.n_slots, t.n_tokens, t.seconds,
+    cli_note("%d block%s of %d expert%s, %d a token: %" PRIu64 " slot%s counted; %" PRIu64 " token%s in %.1f s (%.0f tokens/s)", t.n_blocks,
+             cli_plural((uint64_t)t.n_blocks), t.n_experts, cli_plural((uint64_t)t.n_experts), t.top_k, t.n_slots, cli_plural(t.n_slots),
+             t.n_tokens, cli_plural(t.n_tokens), t.seconds,
              t.seconds > 0 ? (double)(t.n_tokens - r->n_resumed) / t.seconds : 0);
     if (t.n_skipped_empty)
-        cli_note("%" PRIu64 " empty lines skipped", t.n_skipped_empty);
+        cli_note("%" PRIu64 " empty line%s skipped", t.n_skipped_empty, cli_plural(t.n_skipped_empty));
     cli_note("wrote '%s'", r->output);
     return CLI_DONE;
 }

@@ -20,7 +20,8 @@
 typedef struct run {
     cli_common common;
     const char *prompt, *file, *messages_file, *chat_template, *resid_path, *ffn_path, *router_path;
-    bool chat, ignore_eos, special, logits_hash, top_k_given, top_p_given, router_trace;
+    bool chat, ignore_eos, special, logits_hash, top_k_given, top_p_given, seed_given, router_trace;
+    uint32_t seed;
     int32_t n_predict, top_k;
     float temperature, top_p;
     cli_steering steering;
@@ -62,6 +63,8 @@ static int parse(run *r, int argc, char **argv) {
         OPTION(NULL, "top-p", "P", CLI_FLOAT, &r->top_p,
                "sample among the likeliest that add up to P; needs --temp (default: {})", .max = 1,
                .given = &r->top_p_given),
+        OPTION("s", "seed", "N", CLI_U32, &r->seed, "seed of the sampling; needs --temp (default: {})",
+               .max = CLI_SEED_MAX, .given = &r->seed_given),
         OPTION(NULL, "ignore-eos", NULL, CLI_FLAG, &r->ignore_eos,
                "go on after an end-of-generation token"),
     };
@@ -135,6 +138,18 @@ static int check_output(const run *r) {
     return code < 0 ? cli_keep_apart("the FFN census", ffn, "the steering trace", trace, true) : code;
 }
 
+static bool taps(const run *r) {
+    const char *const variables[] = {RESID_VARIABLE, FFN_VARIABLE, ROUTER_VARIABLE};
+    bool any = r->resid_path || r->ffn_path || r->router_path || r->steering.n > 0;
+
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        const char *path = getenv(variables[i]);
+
+        any = any || (path && *path);
+    }
+    return any;
+}
+
 static int check(const run *r) {
     int code = cli_common_check(&r->common), n = !!r->prompt + !!r->file + !!r->messages_file;
 
@@ -146,11 +161,13 @@ static int check(const run *r) {
         return cli_usage("'-p', '-f' and '--messages-file' exclude each other");
     if (r->chat_template && !r->chat && !r->messages_file)
         return cli_usage("'--chat-template' needs '--chat' or '--messages-file'");
-    if ((r->top_k_given || r->top_p_given) && r->temperature <= 0)
-        return cli_usage("'%s' needs '--temp' above 0", r->top_k_given ? "--top-k" : "--top-p");
+    if ((r->top_k_given || r->top_p_given || r->seed_given) && r->temperature <= 0)
+        return cli_usage("'%s' needs '--temp' above 0", r->top_k_given ? "--top-k" : r->top_p_given ? "--top-p" : "-s");
     if (r->router_trace && !r->router_path)
         return cli_usage("'--router-trace' needs '--router-hist'");
     code = cli_steering_check(&r->steering, r->common.model);
+    if (code < 0 && r->common.tap && !taps(r))
+        return cli_usage("'--tap' needs something to tap: an instrument or '--steering'");
     return code < 0 ? check_output(r) : code;
 }
 
@@ -198,6 +215,7 @@ static int attach(run *r, ts_error *err) {
     ts_resid_options resid = TS_OPTIONS_INIT(ts_resid_options);
     ts_ffn_hist_options ffn = TS_OPTIONS_INIT(ts_ffn_hist_options);
     ts_router_hist_options router = TS_OPTIONS_INIT(ts_router_hist_options);
+    const char *trace = getenv("TURBOSPARK_ROUTER_TRACE");
     int rc = 0;
 
     if (r->resid_path) {
@@ -212,7 +230,7 @@ static int attach(run *r, ts_error *err) {
     }
     if (rc == 0 && r->router_path) {
         router.path = r->router_path;
-        router.trace = r->router_trace;
+        router.trace = r->router_trace || (trace && strcmp(trace, "1") == 0);
         unsetenv(ROUTER_VARIABLE);
         rc = ts_session_attach_router(r->session, &router, err);
     }
@@ -267,7 +285,7 @@ static int generate(run *r, ts_generate_result *result, ts_error *err) {
     opts.temperature = r->temperature;
     opts.top_k = r->top_k > 0 ? r->top_k : -1;      /* the API's 0 is its default, ours is "all" */
     opts.top_p = r->top_p > 0 ? r->top_p : FLT_MIN; /* likewise; the likeliest token always stays */
-    opts.seed = r->common.seed;
+    opts.seed = r->seed;
     opts.on_text = on_text;
     opts.on_logits = r->logits_hash ? on_logits : NULL;
     opts.user = r;
@@ -283,9 +301,10 @@ static void report(const run *r, const ts_generate_result *t) {
         fprintf(stderr, "logits fnv1a64 %016" PRIx64 " over %" PRIu64 " passes\n", r->hash,
                 r->n_hashed);
     if (cli_verbose())
-        cli_note("%d prompt tokens in %.1f ms, %d tokens generated, %d decode passes in %.1f ms "
+        cli_note("%d prompt token%s in %.1f ms, %d token%s generated, %d decode pass%s in %.1f ms "
                  "(%.1f a second)",
-                 t->n_prompt, t->prefill_ms, t->n_generated, t->n_decode_passes, t->decode_ms,
+                 t->n_prompt, cli_plural((uint64_t)t->n_prompt), t->prefill_ms, t->n_generated, cli_plural((uint64_t)t->n_generated),
+                 t->n_decode_passes, t->n_decode_passes == 1 ? "" : "es", t->decode_ms,
                  decode_s > 0 ? t->n_decode_passes / decode_s : 0.0);
 }
 

@@ -18,6 +18,8 @@ typedef struct sweep {
     bool chat, special, ignore_eos, texts, resume, overwrite, progress, column_given;
     int32_t n_predict, parallel, n_random;
     float target, gate;
+    uint32_t seed;
+    bool seed_given, target_given;
     int from;
     cli_list positive, negative;
     double scales[MAX_SCALES];
@@ -37,12 +39,15 @@ static int parse(sweep *c, int argc, char **argv) {
         OPTION(NULL, "bands", "LIST", CLI_TEXT, &c->bands_text, "ranges of blocks, such as all,0:9,10:19 (default: {})"),
         OPTION(NULL, "modes", "LIST", CLI_TEXT, &c->modes_text,
                "of 'ablate', 'add', 'clamp', 'renorm' (default: what the file declares)"),
-        OPTION(NULL, "steering-target", "C", CLI_FLOAT, &c->target, "clamp: the coefficient to set (default: {})", .min = -1e9, .max = 1e9),
+        OPTION(NULL, "steering-target", "C", CLI_FLOAT, &c->target, "clamp: the coefficient to set (default: {})", .min = -1e9, .max = 1e9,
+               .given = &c->target_given),
         OPTION(NULL, "steering-gate", "C", CLI_FLOAT, &c->gate, "only rows whose |c| reaches C (default: {})", .min = 0, .max = 1e9),
         OPTION(NULL, "steering-from", "WHICH", CLI_CHOICE, &c->from, "tokens to steer: 'all', 'prompt' or 'decode' (default: {})",
                .choices = from_names),
         OPTION(NULL, "random", "N", CLI_I32, &c->n_random,
-               "control arms: N random directions as long as the file's in each cell (default: {}); -s is their seed", .min = 0, .max = 64),
+               "control arms: N random directions as long as the file's in each cell (default: {})", .min = 0, .max = 64),
+        OPTION("s", "seed", "N", CLI_U32, &c->seed, "seed of the random directions; needs --random (default: {})", .max = CLI_SEED_MAX,
+               .given = &c->seed_given),
     };
     const cli_option input[] = {
         OPTION("i", "input", "FILE", CLI_TEXT, &c->input, "prompts: one a line, or JSON Lines as for capture"),
@@ -175,6 +180,13 @@ static int parse_lists(sweep *c) {
     return code;
 }
 
+static bool has_mode(const sweep *c, enum ts_steering_mode mode) {
+    for (size_t i = 0; i < c->n_modes; i++)
+        if (c->modes[i] == mode)
+            return true;
+    return false;
+}
+
 static int check(sweep *c) {
     int code = cli_common_check(&c->common);
     const char *const inputs[][2] = {{"model", c->common.model}, {"direction file", c->file}, {"prompt list", c->input}, {"anchor", c->anchor}};
@@ -188,6 +200,10 @@ static int check(sweep *c) {
     code = parse_lists(c);
     if (code >= 0)
         return code;
+    if (c->seed_given && c->n_random == 0)
+        return cli_usage("'-s' needs '--random N'");
+    if (c->target_given && c->modes_text && !has_mode(c, TS_STEERING_CLAMP))
+        return cli_usage("'--steering-target' needs mode 'clamp', '--modes' has '%s'", c->modes_text);
     if ((c->resume || c->overwrite) && !c->json)
         return cli_usage("'%s' needs '--json FILE'", c->resume ? "--resume" : "--overwrite");
     if (c->resume && c->overwrite)
@@ -353,7 +369,8 @@ static void put_result(const sweep *s, const ts_sweep_result *r) {
 
 static void on_plan(const ts_progress *p, void *user) {
     (void)user;
-    cli_note("%" PRIu64 " cells, at most %" PRIu64 " tokens to generate%s", p->prompts_total, p->tokens_total,
+    cli_note("%" PRIu64 " cell%s, at most %" PRIu64 " token%s to generate%s", p->prompts_total, cli_plural(p->prompts_total), p->tokens_total,
+             cli_plural(p->tokens_total),
              p->tokens_resumed ? "; resuming" : "");
 }
 
@@ -387,7 +404,7 @@ static void fill_options(sweep *c, ts_sweep_options *o) {
     o->negative = c->negative.items;
     o->n_negative = c->negative.n;
     o->n_random = c->n_random;
-    o->seed = c->common.seed;
+    o->seed = c->seed;
     o->output_path = c->json;
     o->resume = c->resume;
     o->overwrite = c->overwrite;
@@ -411,7 +428,7 @@ static int work(sweep *c) {
     cli_progress_end(&c->bar);
     if (rc == 0) {
         put_result(c, &r);
-        cli_note("%zu cells in %.1f s", r.n_cells - r.n_resumed, r.seconds);
+        cli_note("%zu cell%s in %.1f s", r.n_cells - r.n_resumed, cli_plural(r.n_cells - r.n_resumed), r.seconds);
         if (c->json)
             cli_note("wrote '%s'", c->json);
     }

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-/* A seed of 2^32 - 1 asks llama.cpp for a random one. */
-#define SEED_MAX 4294967294.0
 #define TOKENS_MAX 2147483647.0
 #define THREADS_MAX 512 /* ggml's GGML_MAX_N_THREADS */
 
@@ -36,8 +34,6 @@ void cli_common_options(cli_common *c, cli_common_table *table) {
                "type of the K cache: f32, f16, bf16, q8_0, ... (default: f16)"),
         OPTION("ctv", "cache-type-v", "TYPE", CLI_TEXT, &c->type_v,
                "type of the V cache (default: f16)"),
-        OPTION("s", "seed", "N", CLI_U32, &c->seed, "seed of the sampling (default: {})",
-               .max = SEED_MAX),
         OPTION(NULL, "tap", "HOW", CLI_CHOICE, &c->tap,
                "take activations by 'redirect', or 'ask' for each node (default: {})",
                .choices = tap_names),

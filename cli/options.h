@@ -78,13 +78,16 @@ void cli_help(const cli_syntax *syntax);
 typedef struct cli_common {
     const char *model, *device, *type_k, *type_v;
     int32_t n_gpu_layers, n_threads;
-    uint32_t n_ctx, n_batch, n_ubatch, seed;
+    uint32_t n_ctx, n_batch, n_ubatch;
     int flash_attn, tap;
     bool quiet, verbose;
     const ts_synthetic *synthetic; /* in place of a model file; set by the command that offers it */
 } cli_common;
 
-enum { CLI_COMMON_MODEL = 12, CLI_COMMON_OUTPUT = 2 };
+enum { CLI_COMMON_MODEL = 11, CLI_COMMON_OUTPUT = 2 };
+
+/* Of the commands that draw at random. 2^32 - 1 would ask llama.cpp for a random seed. */
+#define CLI_SEED_MAX 4294967294.0
 
 typedef struct cli_common_table {
     cli_option model[CLI_COMMON_MODEL];

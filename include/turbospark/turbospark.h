@@ -77,6 +77,11 @@ TS_API void ts_log_set(ts_log_fn fn, void *user);
 typedef void (*ts_abort_fn)(const char *message);
 TS_API void ts_abort_set(ts_abort_fn fn);
 
+/* For a signal handler, or an abort function, that leaves at once: removes the temporaries and locks of files being
+ * written, so that none stays; results and partial files stay as they are. Async-signal-safe. Nothing of this library
+ * may be called afterwards: _exit. Without it (or killed) the next run with the same output removes them. */
+TS_API void ts_unfinished_remove(void);
+
 TS_API const char *ts_version(void);        /* "0.1.0" */
 TS_API const char *ts_engine_version(void); /* llama.cpp's, static string */
 TS_API const char *ts_ggml_version(void);   /* ggml's, static string */

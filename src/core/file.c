@@ -13,22 +13,23 @@
 #include "core/fault.h"
 #include "core/mem.h"
 #include "core/target.h"
+#include "core/temporary.h"
 #include "core/writer.h"
 
 struct ts_file {
     ts_writer writer;
-    char *target;    /* links resolved */
-    char *temporary; /* in the folder of target */
+    char *target; /* links resolved */
+    ts_temporary temporary; /* in the folder of target */
 };
 
 static int create_temporary(ts_file *f, const char *path, ts_error *err) {
-    int fd, rc = ts_target_temporary(path, f->target, &f->temporary, &fd, err);
+    int rc = ts_temporary_create(&f->temporary, path, f->target, err);
 
     if (rc)
         return rc;
-    if (ts_writer_start(&f->writer, fd, path, 0, err)) {
-        close(fd);
-        unlink(f->temporary);
+    if (ts_writer_start(&f->writer, f->temporary.fd, path, 0, err)) {
+        ts_temporary_end(&f->temporary, true);
+        close(f->temporary.fd);
         return TS_ERR_NOMEM;
     }
     return TS_OK;
@@ -44,7 +45,6 @@ static void keep_mode(const ts_file *f) {
 
 static void free_names(ts_file *f) {
     ts_free(f->target);
-    ts_free(f->temporary);
     ts_free(f);
 }
 
@@ -74,12 +74,11 @@ int ts_file_write(ts_file *f, const void *bytes, size_t n, ts_error *err) {
 int ts_file_commit(ts_file *f, ts_error *err) {
     int rc = ts_writer_sync(&f->writer, err);
 
-    if (!rc && ts_sys_rename(f->temporary, f->target))
+    if (!rc && ts_sys_rename(f->temporary.name, f->target))
         rc = ts_fail_errno(err, TS_ERR_IO, "cannot write '%s'", f->writer.path);
+    ts_temporary_end(&f->temporary, rc != TS_OK);
     ts_writer_end(&f->writer);
-    if (rc)
-        unlink(f->temporary);
-    else
+    if (!rc)
         rc = ts_target_sync_folder(f->target, err);
     free_names(f);
     return rc;
@@ -88,8 +87,8 @@ int ts_file_commit(ts_file *f, ts_error *err) {
 void ts_file_discard(ts_file *f) {
     if (!f)
         return;
+    ts_temporary_end(&f->temporary, true);
     ts_writer_end(&f->writer);
-    unlink(f->temporary);
     free_names(f);
 }
 

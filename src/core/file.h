@@ -30,7 +30,7 @@ int ts_file_get(const char *path, size_t max, char **bytes, size_t *n, ts_error 
 int ts_file_open_read(const char *path, int *fd, uint64_t *size, ts_error *err);
 
 /* Can a file be created at `path`: parent exists and is a writable folder, path is not a folder or special
- * file. Names the reason. Creates nothing that stays. */
+ * file. Names the reason. Creates nothing that stays, and removes temporaries that ended processes left of it. */
 int ts_file_check_target(const char *path, ts_error *err);
 /* Free bytes for an unprivileged writer in the folder of `path`. */
 int ts_file_free_bytes(const char *path, uint64_t *bytes, ts_error *err);
@@ -40,12 +40,15 @@ int ts_file_keep(const char *path, const char *what, const char *input, ts_error
 /* TS_ERR_ARG when something stands at `path` that is neither empty nor looks like JSON: for outputs that replace an
  * earlier one without being asked. */
 int ts_file_keep_other(const char *path, ts_error *err);
+/* TS_ERR_ARG when `part` is there: what an unfinished run left is neither continued nor thrown away unasked. */
+int ts_file_keep_unfinished(const char *part, ts_error *err);
 bool ts_file_same(const char *a, const char *b); /* both exist and are one inode */
 
 /* "dir/name.json" + "f32" -> "dir/name.f32"; no extension: appended. As Rust's Path::with_extension. NULL on
  * no memory. Caller frees. */
 char *ts_path_with_extension(const char *path, const char *extension);
 const char *ts_path_base(const char *path); /* points into `path` */
+size_t ts_path_stem_length(const char *base); /* of a base name: bytes before its extension */
 bool ts_path_has_extension(const char *path, const char *extension);
 
 /* A file that grows over a long run, may be cut back and continued: for partial results. All writes are

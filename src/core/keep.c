@@ -13,11 +13,12 @@
 #include "core/fault.h"
 #include "core/file.h"
 #include "core/mem.h"
+#include "core/target.h"
 
-/* The i-th file of a result at `path`: itself, those beside it, those it writes while it runs. NULL past the last. */
-static const char *suffix_of(size_t i, bool *beside) {
+/* Itself, those beside it, those it writes while it runs. */
+const char *ts_result_suffix(size_t i, bool *beside) {
     static const char *const names[] = {"", ".f32", ".meta", ".detail", ".trace", ".experts", ".part", ".part.gen", ".part.state",
-                                        ".part.census", ".part.trace", ".part.experts", ".part.jsonl", ".part.router"};
+                                        ".part.census", ".part.trace", ".part.jsonl", ".part.router"};
     *beside = i >= 1 && i <= 5;
     return i < sizeof names / sizeof *names ? names[i] : NULL;
 }
@@ -38,7 +39,7 @@ int ts_file_keep(const char *path, const char *what, const char *input, ts_error
     bool beside;
     int rc = TS_OK;
 
-    for (size_t i = 0; rc == TS_OK && path && input && (suffix = suffix_of(i, &beside)); i++) {
+    for (size_t i = 0; rc == TS_OK && path && input && (suffix = ts_result_suffix(i, &beside)); i++) {
         char *name = file_of_result(path, suffix, beside);
 
         if (!name)
@@ -70,6 +71,14 @@ int ts_file_keep_other(const char *path, ts_error *err) {
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || looks_like_json(path))
         return TS_OK;
     return ts_fail(err, TS_ERR_ARG, "'%s' exists and is not JSON: it is not replaced", path);
+}
+
+int ts_file_keep_unfinished(const char *part, ts_error *err) {
+    struct stat st;
+
+    if (lstat(part, &st) != 0)
+        return TS_OK;
+    return ts_fail(err, TS_ERR_ARG, "'%s' is left of an unfinished run: go on with --resume, or start over with --overwrite", part);
 }
 
 TS_API int ts_output_check(const char *path, ts_error *err) {

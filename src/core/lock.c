@@ -13,10 +13,11 @@
 
 #include "core/fault.h"
 #include "core/mem.h"
+#include "core/sudden.h"
 #include "core/target.h"
 
 struct ts_lock {
-    int fd;
+    int fd, slot; /* slot: in core/sudden.h */
     char *name;
 };
 
@@ -33,14 +34,20 @@ static int lock_file(ts_lock *l, const char *path, ts_error *err) {
     for (;;) {
         int busy;
 
+        l->slot = ts_sudden_add(l->name);
         l->fd = ts_sys_open(l->name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
-        if (l->fd < 0)
+        if (l->fd < 0) {
+            ts_sudden_drop(l->slot);
             return ts_fail_errno(err, TS_ERR_IO, "cannot write '%s'", path);
+        }
         do
             busy = flock(l->fd, LOCK_EX | LOCK_NB);
         while (busy && errno == EINTR);
-        if (!busy && still_named(l))
+        if (!busy && still_named(l)) {
+            ts_sudden_made(l->slot);
             return TS_OK;
+        }
+        ts_sudden_drop(l->slot);
         close(l->fd);
         if (busy && errno == EWOULDBLOCK)
             return ts_fail(err, TS_ERR_STATE, "cannot write '%s': another run is writing it", path);
@@ -84,7 +91,8 @@ cleanup:
 void ts_lock_release(ts_lock *l) {
     if (!l)
         return;
-    unlink(l->name); /* while still locked: see still_named */
+    ts_sudden_drop(l->slot); /* before another process may have a lock of that name */
+    unlink(l->name);         /* while still locked: see still_named */
     close(l->fd);
     ts_free(l->name);
     ts_free(l);

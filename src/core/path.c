@@ -44,6 +44,12 @@ char *ts_path_with_extension(const char *path, const char *extension) {
     return out;
 }
 
+size_t ts_path_stem_length(const char *base) {
+    const char *dot = last_dot(base, strlen(base));
+
+    return dot ? (size_t)(dot - base) : strlen(base);
+}
+
 const char *ts_path_base(const char *path) {
     const char *slash = strrchr(path, '/');
 

@@ -17,6 +17,7 @@
 #include "core/fault.h"
 #include "core/file.h"
 #include "core/mem.h"
+#include "core/temporary.h"
 
 const char *ts_file_kind(const struct stat *st) {
     if (S_ISDIR(st->st_mode))
@@ -91,6 +92,8 @@ int ts_target_resolve(const char *path, char **out, ts_error *err) {
     int rc;
 
     *out = NULL;
+    if (strcmp(path, "-") == 0)
+        return ts_fail(err, TS_ERR_IO, "cannot write '-': results do not go to standard output; a file of that name is './-'");
     if (stat(path, &st) == 0) {
         rc = check_existing(path, &st, real, err);
         target = real;
@@ -107,47 +110,24 @@ int ts_target_resolve(const char *path, char **out, ts_error *err) {
     return *out ? TS_OK : ts_fail_nomem(err, "a path", strlen(target) + 1);
 }
 
-/* O_EXCL decides between threads, processes and containers alike. A long base name is cut so that the suffix fits. */
-int ts_target_temporary(const char *path, const char *target, char **name, int *fd, ts_error *err) {
-    enum { MAX_BASE = 200, SUFFIX = 48, TRIES = 10000 };
-    size_t folder = (size_t)(ts_path_base(target) - target), keep = strlen(target);
-
-    if (keep > folder + MAX_BASE)
-        keep = folder + MAX_BASE;
-    *fd = -1;
-    *name = ts_malloc(keep + SUFFIX);
-    if (!*name)
-        return ts_fail_nomem(err, "a path", keep + SUFFIX);
-    for (int i = 0; *fd < 0 && i < TRIES; i++) {
-        snprintf(*name, keep + SUFFIX, "%.*s.tmp-%ld-%d", (int)keep, target, (long)getpid(), i);
-        *fd = ts_sys_open(*name, O_WRONLY | O_CREAT | O_EXCL, 0666);
-        if (*fd < 0 && errno != EEXIST)
-            break;
-    }
-    if (*fd >= 0)
-        return TS_OK;
-    ts_fail_errno(err, TS_ERR_IO, "cannot write '%s'", path);
-    ts_free(*name);
-    *name = NULL;
-    return TS_ERR_IO;
-}
-
 /* Permissions do not tell all: /proc, quotas, security modules. So for a new file a temporary is made and removed. */
 int ts_file_check_target(const char *path, ts_error *err) {
-    char *target, *name = NULL;
+    ts_temporary probe;
+    char *target;
     struct stat st;
-    int fd, rc = ts_target_resolve(path, &target, err);
+    int rc = ts_target_resolve(path, &target, err);
 
-    if (rc || stat(target, &st) == 0) {
-        ts_free(target);
+    if (rc)
         return rc;
-    }
-    rc = ts_target_temporary(path, target, &name, &fd, err);
-    if (!rc) {
-        close(fd);
-        unlink(name);
-    }
-    ts_free(name);
+    ts_temporary_sweep(path);
+    if (stat(target, &st) != 0)
+        rc = ts_temporary_create(&probe, path, target, err);
+    else
+        probe = (ts_temporary){.fd = -1, .slot = -1};
+    if (!rc)
+        ts_temporary_end(&probe, true);
+    if (!rc && probe.fd >= 0)
+        close(probe.fd);
     ts_free(target);
     return rc;
 }

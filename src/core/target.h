@@ -12,9 +12,9 @@
 int ts_target_resolve(const char *path, char **out, ts_error *err);
 /* Makes a new name in the folder of `path` durable. File systems that cannot do so are let pass. */
 int ts_target_sync_folder(const char *path, ts_error *err);
-/* Creates `<target>.tmp-<pid>-<n>` (n: the first that is free), which nobody else has. Messages name `path`, what
- * the user asked for. The caller closes *fd, and frees *name. */
-int ts_target_temporary(const char *path, const char *target, char **name, int *fd, ts_error *err);
+/* What the i-th file of a result at PATH adds to PATH or, `*beside`, to PATH without its extension; "" for the first, NULL past
+ * the last. */
+const char *ts_result_suffix(size_t i, bool *beside);
 const char *ts_file_kind(const struct stat *st); /* "a folder", "a FIFO", ... */
 
 #endif

@@ -16,8 +16,10 @@ static int refuse_other_kinds(const char *path, ts_error *err) {
     enum ts_file_sort sort;
     int rc = ts_sniff(path, &sort, err);
 
-    if (rc != TS_OK || sort == TS_SORT_CENSUS || sort == TS_SORT_JSON || sort == TS_SORT_UNKNOWN)
+    if (rc != TS_OK || sort == TS_SORT_CENSUS || sort == TS_SORT_JSON)
         return rc;
+    if (sort == TS_SORT_UNKNOWN)
+        return ts_fail(err, TS_ERR_FORMAT, "'%s' is of an unknown kind: expected an FFN or a routing census, or a CSV of lines 'layer,expert'", path);
     if (sort == TS_SORT_META || sort == TS_SORT_DETAIL)
         return ts_fail(err, TS_ERR_FORMAT, "'%s' stands beside a result: expected the .json of an FFN census", path);
     return ts_fail(err, TS_ERR_FORMAT, "'%s' is %s: expected an FFN census, the .json of 'census' or '--ffn-hist'",
@@ -128,6 +130,12 @@ static int check_options(const ts_analyze_options *o, char **text, ts_error *err
     return TS_OK;
 }
 
+static int refuse_csv_options(const ts_analyze_options *o, ts_error *err) {
+    if (!o->csv_top_k && !o->csv_experts)
+        return TS_OK;
+    return ts_fail(err, TS_ERR_ARG, "--csv-%s is for 'layer,expert' CSV files: '%s' is none", o->csv_top_k ? "top-k" : "experts", o->paths[0]);
+}
+
 TS_API int ts_analyze(const ts_analyze_options *opts, char **text, ts_error *err) {
     ts_census sum = {0}, other = {0};
     char *key = NULL, *other_key = NULL;
@@ -144,7 +152,9 @@ TS_API int ts_analyze(const ts_analyze_options *opts, char **text, ts_error *err
     if (rc != TS_OK || routed)
         return rc == TS_OK ? ts_route_analyze_files(opts, text, err) : rc;
     a.diffable = opts->diffable;
-    rc = read_group(opts->paths, opts->n_paths, &sum, &key, err);
+    rc = refuse_csv_options(opts, err);
+    if (rc == TS_OK)
+        rc = read_group(opts->paths, opts->n_paths, &sum, &key, err);
     if (rc == TS_OK)
         rc = ts_expert_read_group(opts->paths, opts->n_paths, sum.decode_passes, &experts, err);
     if (rc == TS_OK && experts.n_layers) {
@@ -209,7 +219,7 @@ static int merge_experts(const char *const *paths, size_t n_paths, uint64_t deco
     if (rc == TS_OK && !overwrite && access(beside, F_OK) == 0)
         rc = ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", beside);
     if (rc == TS_OK && experts.n_layers)
-        rc = ts_experts_write(&experts, beside, false, err);
+        rc = ts_experts_write(&experts, beside, err);
     else if (rc == TS_OK && access(beside, F_OK) == 0 && unlink(beside) != 0)
         rc = ts_fail_errno(err, TS_ERR_IO, "cannot remove '%s'", beside);
     ts_experts_free(&experts);

@@ -159,9 +159,9 @@ static void add_line(ts_buf *b, const ts_expert_row *r) {
 
 void ts_expert_text(ts_buf *b, const ts_expert_analysis *a) {
     ts_buf_printf(b,
-                  "\ninside the experts, %" PRIu64 " passes: neurons that hold a share of an expert's mass, in %%\n"
+                  "\ninside the experts, %" PRIu64 " pass%s: neurons that hold a share of an expert's mass, in %%\n"
                   "of its width, mean over the experts seen; rows that chose such an expert\n",
-                  a->decode_passes);
+                  a->decode_passes, a->decode_passes == 1 ? "" : "es");
     ts_buf_printf(b, "%5s%8s%7s%7s%8s%9s%8s%9s%9s%9s\n", "BLOCK", "EXPERTS", "WIDTH", "SEEN", "FEWEST", "ROWS", "MOST", "N50", "N90",
                   "N95");
     for (size_t i = 0; i < a->n; i++)

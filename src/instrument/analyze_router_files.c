@@ -60,12 +60,34 @@ static int print(ts_route_analysis *a, const ts_analyze_options *o, char **text,
     return *text ? TS_OK : ts_fail_nomem(err, "an analysis", b.length);
 }
 
+/* What the options are for must be there. */
+static int check_options(const ts_analyze_options *o, ts_error *err) {
+    bool csv = false;
+    int rc = TS_OK;
+
+    if (o->cache)
+        return ts_fail(err, TS_ERR_ARG, "--cache replays the neurons of FFN censuses: '%s' is a routing census, whose tables have its caches already",
+                       o->paths[0]);
+    for (size_t i = 0; i < o->n_paths + o->n_against && rc == TS_OK && !csv; i++) {
+        enum ts_file_sort sort = TS_SORT_UNKNOWN;
+        const char *path = i < o->n_paths ? o->paths[i] : o->against[i - o->n_paths];
+
+        rc = path ? ts_sniff(path, &sort, err) : ts_fail(err, TS_ERR_ARG, "a path is NULL");
+        csv = sort == TS_SORT_ROUTER_CSV;
+    }
+    if (rc != TS_OK || csv || (!o->csv_top_k && !o->csv_experts))
+        return rc;
+    return ts_fail(err, TS_ERR_ARG, "--csv-%s is for 'layer,expert' CSV files: '%s' is none", o->csv_top_k ? "top-k" : "experts", o->paths[0]);
+}
+
 int ts_route_analyze_files(const ts_analyze_options *o, char **text, ts_error *err) {
     const ts_router_csv_options csv = {o->csv_top_k, o->csv_experts};
     ts_router sum = {0}, other = {0};
     ts_route_analysis a = {0};
-    int rc = read_group(o->paths, o->n_paths, &csv, &sum, err);
+    int rc = check_options(o, err);
 
+    if (rc == TS_OK)
+        rc = read_group(o->paths, o->n_paths, &csv, &sum, err);
     if (rc == TS_OK && o->n_against) {
         rc = read_group(o->against, o->n_against, &csv, &other, err);
         if (rc == TS_OK && ts_router_same_shape(&sum, &other, err) != TS_OK) {

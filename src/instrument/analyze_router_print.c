@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/plural.h"
 #include "core/utf8.h"
 #include "store/meta.h"
 
@@ -62,7 +63,7 @@ static void add_sources(ts_buf *b, const ts_router *r) {
     for (size_t i = 0; i < r->n_sources && i < 8; i++) {
         ts_buf_text(b, "  '");
         add_plain(b, r->sources[i].path);
-        ts_buf_printf(b, "': %" PRIu64 " rows%s\n", r->sources[i].rows, r->sources[i].partial ? ", partial" : "");
+        ts_buf_printf(b, "': %" PRIu64 " row%s%s\n", r->sources[i].rows, ts_plural(r->sources[i].rows), r->sources[i].partial ? ", partial" : "");
     }
     if (r->n_sources > 8)
         ts_buf_printf(b, "  and %zu more\n", r->n_sources - 8);
@@ -77,10 +78,10 @@ static void add_notes(ts_buf *b, const ts_router *r) {
         decode += r->layers[i].rows[1];
     }
     if (r->split)
-        ts_buf_printf(b, "%" PRIu64 " generations; rows of all blocks: %" PRIu64 " prefill, %" PRIu64 " decode\n", r->n_generations,
-                      prefill, decode);
+        ts_buf_printf(b, "%" PRIu64 " generation%s; rows of all blocks: %" PRIu64 " prefill, %" PRIu64 " decode\n", r->n_generations,
+                      ts_plural(r->n_generations), prefill, decode);
     if (duplicates)
-        ts_buf_printf(b, "%" PRIu64 " slots repeat an expert of their token\n", duplicates);
+        ts_buf_printf(b, "%" PRIu64 " slot%s an expert of %s token\n", duplicates, duplicates == 1 ? " repeats" : "s repeat", duplicates == 1 ? "its" : "their");
     if (!r->traced)
         ts_buf_text(b, "no trace: nothing on halves, overlaps, windows and caches\n");
     else if (!r->bounded)
@@ -98,7 +99,7 @@ static void add_head(ts_buf *b, const ts_route_analysis *a) {
         add_plain(b, r->provenance->architecture);
         ts_buf_text(b, ")");
     }
-    ts_buf_printf(b, ", %zu of %" PRIu32 " blocks with experts\n", a->n, r->n_layers);
+    ts_buf_printf(b, ", %zu of %" PRIu32 " block%s with experts\n", a->n, r->n_layers, ts_plural(r->n_layers));
     if (!a->diffable)
         add_sources(b, r);
     add_notes(b, r);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/plural.h"
 #include "core/utf8.h"
 
 enum { TEXT_WIDTH = 79, SOURCES_SHOWN = 8 };
@@ -104,7 +105,7 @@ static void add_sources(ts_buf *b, const ts_census *c) {
 
         ts_buf_text(b, "  '");
         add_plain(b, s->path, SIZE_MAX);
-        ts_buf_printf(b, "': %" PRIu64 " passes%s\n", s->decode_passes, s->partial ? ", partial" : "");
+        ts_buf_printf(b, "': %" PRIu64 " pass%s%s\n", s->decode_passes, s->decode_passes == 1 ? "" : "es", s->partial ? ", partial" : "");
     }
     if (c->n_sources > SOURCES_SHOWN)
         ts_buf_printf(b, "  and %zu more\n", c->n_sources - SOURCES_SHOWN);
@@ -118,9 +119,9 @@ static void add_head(ts_buf *b, const ts_analysis *a) {
         add_plain(b, c->provenance->name, 30);
         ts_buf_text(b, "' (");
         add_plain(b, c->provenance->architecture, 12);
-        ts_buf_printf(b, "), %u blocks, %u wide\n", c->n_layers, c->inter);
+        ts_buf_printf(b, "), %u block%s, %u wide\n", c->n_layers, ts_plural(c->n_layers), c->inter);
     } else {
-        ts_buf_printf(b, "FFN census (no .meta: model unknown), %u blocks, %u wide\n", c->n_layers, c->inter);
+        ts_buf_printf(b, "FFN census (no .meta: model unknown), %u block%s, %u wide\n", c->n_layers, ts_plural(c->n_layers), c->inter);
     }
     ts_buf_printf(b, "passes %" PRIu64 ", pairs of consecutive passes %" PRIu64 ", prompt tokens left out %" PRIu64 "\n",
                   c->decode_passes, c->overlap_pairs, c->prefill_passes);
@@ -246,7 +247,7 @@ static void add_pair(ts_buf *b, const ts_analyze_pair *p) {
 }
 
 static void add_pairs(ts_buf *b, const ts_analysis *a) {
-    ts_buf_printf(b, "\ncompared with %" PRIu64 " passes%s\n", a->against->decode_passes, a->diffable ? "" : " of");
+    ts_buf_printf(b, "\ncompared with %" PRIu64 " pass%s%s\n", a->against->decode_passes, a->against->decode_passes == 1 ? "" : "es", a->diffable ? "" : " of");
     if (!a->diffable)
         add_sources(b, a->against);
     ts_buf_printf(b,
@@ -262,10 +263,10 @@ static void add_pairs(ts_buf *b, const ts_analysis *a) {
 static void add_cache(ts_buf *b, const ts_analyze_cache *c) {
     ts_cache_counts sum = ts_analyze_cache_sums(c);
 
-    ts_buf_printf(b, "\nneuron cache: %" PRIu64 " passes replayed, %u", sum.passes, c->fewest_ids);
+    ts_buf_printf(b, "\nneuron cache: %" PRIu64 " pass%s replayed, %u", sum.passes, sum.passes == 1 ? "" : "es", c->fewest_ids);
     if (c->most_ids > c->fewest_ids)
         ts_buf_printf(b, " to %u", c->most_ids);
-    ts_buf_text(b, " neurons a pass and block\n");
+    ts_buf_printf(b, " neuron%s a pass and block\n", ts_plural(c->most_ids));
     ts_buf_printf(b, "first uses (compulsory misses, left out below): %" PRIu64 " of %" PRIu64 " uses, %.1f %%\n",
                   sum.compulsory, sum.references,
                   sum.references ? 100 * (double)sum.compulsory / (double)sum.references : 0.0);

@@ -356,8 +356,12 @@ static int conclude(capture *c, int rc, ts_error *err) {
     c->result->n_nonfinite = ts_resid_out_nonfinite(c->out);
     c->result->n_rows = ts_resid_out_rows(c->out);
     if (rc != TS_OK) return rc;
+    if (c->done.rows == 0) { /* nothing to resume from either */
+        ts_resid_out_abandon(c->out, true);
+        c->out = NULL;
+        return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted before the first batch: nothing captured");
+    }
     rc = checkpoint(c, true, err);
-    if (rc == TS_OK && c->done.rows == 0) return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted before the first batch: nothing captured");
     if (rc == TS_OK) rc = write_result(c, c->result->partial, err);
     if (rc == TS_OK && c->result->partial)
         rc = ts_fail(err, TS_ERR_INTERRUPTED, "interrupted after %llu of %llu prompts: '%s' holds their rows, marked partial; resume goes on from there",

@@ -34,7 +34,8 @@ typedef struct census {
     ts_lock *lock;
     char *checkpoint_path, *trace_path, *trace_part; /* NULL = measure only */
     ts_experts experts; /* no layers: the model has none */
-    char *experts_path, *experts_part;
+    char *experts_path;
+    bool fresh; /* the checkpoint is this run's, from its start */
     ts_provenance prov; /* empty without output */
     bool replace;       /* files that exist may be replaced: told so, or they are an unfinished census' */
     ts_census_result *result;
@@ -86,12 +87,14 @@ static int check_output(census *c, ts_error *err) {
     c->trace_part = join(path, ".part.trace");
     c->trace_path = ts_path_with_extension(path, "trace");
     c->experts_path = ts_path_with_extension(path, "experts");
-    c->experts_part = join(path, ".part.experts");
-    if (!c->checkpoint_path || !c->trace_part || !c->trace_path || !c->experts_path || !c->experts_part)
+    if (!c->checkpoint_path || !c->trace_part || !c->trace_path || !c->experts_path)
         return ts_fail_nomem(err, "output path", 0);
-    c->replace = c->o->overwrite || (c->o->resume && exists(c->checkpoint_path));
     static const char *const beside[] = {"detail", "meta", "trace", "experts", NULL};
     int rc = ts_session_keep_model(c->s, path, beside, err);
+    if (rc == TS_OK) rc = ts_file_check_target(path, err);
+    if (rc == TS_OK) rc = ts_lock_take(path, &c->lock, err); /* a checkpoint may be that of a run at work */
+    if (rc == TS_OK && !c->o->resume && !c->o->overwrite) rc = ts_file_keep_unfinished(c->checkpoint_path, err);
+    c->replace = c->o->overwrite || (c->o->resume && exists(c->checkpoint_path));
     if (rc == TS_OK) rc = ts_census_check_target(path, c->replace, err);
     if (rc == TS_OK) rc = check_experts_target(c, err);
     if (rc != TS_OK || !c->o->trace) return rc;
@@ -129,36 +132,18 @@ static int plan_trace(census *c, ts_trace_spec *spec, uint32_t *k, ts_error *err
     return rc;
 }
 
-/* The experts' state first: the other one says that both are there. */
-static int write_checkpoint(census *c, ts_error *err) {
-    int rc = TS_OK;
-    if (c->experts.n_layers) {
-        memcpy(c->experts.plan, c->plan.hash, sizeof(c->plan.hash));
-        c->experts.batches = c->done.batches;
-        rc = ts_experts_write(&c->experts, c->experts_part, true, err);
-    }
-    return rc == TS_OK ? ts_ffn_checkpoint_write(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, err) : rc;
-}
+static ts_experts *experts(census *c) { return c->experts.n_layers ? &c->experts : NULL; }
 
-/* *same: the state is of the checkpoint at hand. */
-static int resume_experts(census *c, bool *same, ts_error *err) {
-    ts_experts old = {0};
-    *same = true;
-    if (!c->experts.n_layers || c->done.batches == 0) return TS_OK;
-    *same = false;
-    if (!exists(c->experts_part)) return TS_OK;
-    int rc = ts_experts_read(c->experts_part, &old, err);
-    if (rc == TS_OK && strcmp(old.plan, c->plan.hash) == 0 && old.batches == c->done.batches && ts_experts_add(&c->experts, &old, NULL) == TS_OK)
-        *same = true;
-    ts_experts_free(&old);
-    return rc;
+static int write_checkpoint(census *c, ts_error *err) {
+    return ts_ffn_checkpoint_write(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, experts(c), &c->done, err);
 }
 
 /* A fresh census first replaces whatever checkpoint an earlier one left, so that no resume takes up that one's. */
 static int begin_files(census *c, const ts_trace_spec *spec, ts_error *err) {
     ts_trace_at at = {c->done.trace_bytes, c->done.trace_passes, c->done.trace_generations};
     int rc = TS_OK;
-    if (c->done.batches == 0) rc = write_checkpoint(c, err);
+    c->fresh = c->done.batches == 0;
+    if (c->fresh) rc = write_checkpoint(c, err);
     if (rc != TS_OK || !c->o->trace) return rc;
     return ts_trace_open(c->trace_part, spec, at.bytes ? &at : NULL, &c->ffn.trace, err);
 }
@@ -173,18 +158,21 @@ static int open_counts(census *c, ts_error *err) {
     return rc == TS_OK && ts_expert_any(c->s) ? ts_expert_open(&c->experts, c->s, err) : rc;
 }
 
-/* Goes on where the checkpoint says. Without its trace (killed just before the end) or its experts (killed between the two)
- * it is worth nothing: from the start again. */
+/* Killed just before the end, when the trace had its final name already: the counts alone cannot go on. */
+static int start_over(census *c, ts_error *err) {
+    if (!exists(c->trace_path))
+        return ts_fail(err, TS_ERR_STATE, "'%s' is gone, without which the census cannot go on; start over with --overwrite", c->trace_part);
+    ts_log(TS_LOG_WARN, "'%s' has its place already, and cannot be continued: the census starts over", c->trace_path);
+    close_counts(c);
+    memset(&c->done, 0, sizeof(c->done));
+    return open_counts(c, err);
+}
+
+/* Goes on where the checkpoint says. */
 static int resume(census *c, ts_error *err) {
     bool found = false;
-    int rc = ts_ffn_checkpoint_read(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, &c->done, &found, err);
-    bool same = true;
-    if (rc == TS_OK) rc = resume_experts(c, &same, err);
-    if (rc == TS_OK && (!same || (c->o->trace && c->done.trace_bytes && !exists(c->trace_part)))) {
-        close_counts(c);
-        memset(&c->done, 0, sizeof(c->done));
-        rc = open_counts(c, err);
-    }
+    int rc = ts_ffn_checkpoint_read(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, experts(c), &c->done, &found, err);
+    if (rc == TS_OK && c->o->trace && c->done.trace_bytes && !exists(c->trace_part)) rc = start_over(c, err);
     c->tokens_resumed = c->done.tokens;
     return rc;
 }
@@ -193,7 +181,6 @@ static int open_output(census *c, ts_error *err) {
     char model[33];
     uint32_t *k = ts_calloc((size_t)c->ffn.n_layer, sizeof(*k));
     int rc = k ? hash_model(c, err) : ts_fail_nomem(err, "trace", 0);
-    if (rc == TS_OK) rc = ts_lock_take(c->o->output_path, &c->lock, err);
     if (rc == TS_OK && c->o->resume) rc = resume(c, err);
     if (rc == TS_OK) ts_meta_model_hash(&c->prov, model);
     ts_trace_spec spec = {(uint32_t)c->ffn.n_layer, c->ffn.width, k, model};
@@ -344,10 +331,9 @@ static int write_experts(census *c, ts_error *err) {
         remove(c->experts_path);
         return TS_OK;
     }
-    ts_experts out = c->experts; /* a finished file has no plan */
-    out.plan[0] = '\0';
+    ts_experts out = c->experts;
     ts_meta_model_hash(&c->prov, out.model);
-    return ts_experts_write(&out, c->experts_path, false, err);
+    return ts_experts_write(&out, c->experts_path, err);
 }
 
 /* The census first and its trace last: killed in between, resume still has what it needs. */
@@ -360,7 +346,6 @@ static int finish_files(census *c, ts_error *err) {
     }
     if (rc != TS_OK) return rc;
     remove(c->checkpoint_path);
-    if (c->experts.n_layers) remove(c->experts_part);
     if (!c->o->trace) remove(c->trace_part); /* of an earlier census that had one */
     return TS_OK;
 }
@@ -370,6 +355,7 @@ static int finish_partial(census *c, ts_error *err) {
     int rc = write_experts(c, err);
     if (rc == TS_OK) rc = ts_ffn_write(&c->ffn, &c->prov, c->o->output_path, true, c->replace, err);
     if (rc != TS_OK) return rc;
+    c->fresh = false; /* what is said to be resumable must be */
     const char *what = c->o->text ? "tokens" : "prompts";
     uint64_t done = c->o->text ? c->done.tokens : c->done.prompts, total = c->o->text ? c->plan.n_tokens : c->plan.summary.n_prompts;
     return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted after %llu of %llu %s: '%s' holds what was counted, marked partial; resume goes on from there",
@@ -388,9 +374,17 @@ static int conclude(census *c, ts_error *err) {
     return c->result->partial ? finish_partial(c, err) : finish_files(c, err);
 }
 
+/* A run that wrote nothing leaves nothing to resume from. */
+static void remove_start(const census *c) {
+    if (!c->fresh || c->done.batches > 0) return;
+    remove(c->checkpoint_path);
+    if (c->o->trace) remove(c->trace_part);
+}
+
 static void release(census *c) {
     if (c->ffn.trace) ts_trace_close(c->ffn.trace, NULL);
     c->ffn.trace = NULL;
+    remove_start(c);
     close_counts(c);
     ts_group_free(&c->group);
     ts_census_plan_free(&c->plan);
@@ -399,7 +393,6 @@ static void release(census *c) {
     free(c->trace_path);
     free(c->trace_part);
     free(c->experts_path);
-    free(c->experts_part);
     ts_provenance_free(&c->prov);
     free(c->positions);
     free(c->slots);

@@ -15,7 +15,7 @@ struct ts_corpus {
     ts_prompts *prompts;
     int32_t *tokens;
     int64_t next;
-    bool scanning;
+    bool scanning, chatted; /* some prompt went through the template */
     ts_corpus_summary seen;  /* of the first reading; n_prompts 0 = none yet */
     char fingerprint[33];    /* of this reading so far */
     ts_buf scratch;
@@ -51,6 +51,7 @@ int ts_corpus_rewind(ts_corpus *c, ts_error *err) {
 }
 
 static int tokenize_chat(ts_corpus *c, const ts_chat_message *messages, size_t n_messages, size_t *n, ts_error *err) {
+    c->chatted = true;
     return ts_session_chat_tokenize(c->session, messages, n_messages, c->o.chat_template, c->o.special ? TS_TOKENIZE_SPECIAL : 0,
                                     &c->tokens, n, err);
 }
@@ -143,6 +144,9 @@ int ts_corpus_scan(ts_corpus *c, int (*visit)(const ts_corpus_entry *e, void *us
     c->scanning = false;
     memcpy(out->fingerprint, c->fingerprint, sizeof(out->fingerprint));
     if (rc == TS_OK && out->n_prompts == 0) rc = ts_fail(err, TS_ERR_FORMAT, "'%s' holds no prompt", c->o.path);
+    if (rc == TS_OK && c->o.chat_template && !c->chatted)
+        rc = ts_fail(err, TS_ERR_ARG, "chat template '%s' is of no use: '%s' has no messages, and plain prompts are not wrapped (--chat)",
+                     c->o.chat_template, c->o.path);
     c->seen = *out;
     return rc == TS_OK ? ts_corpus_rewind(c, err) : rc;
 }

@@ -6,6 +6,7 @@
 #ifndef TS_INSTRUMENT_EXTRACT_H
 #define TS_INSTRUMENT_EXTRACT_H
 
+#include "core/temporary.h"
 #include "stats/direction.h"
 #include "store/capture_file.h"
 #include "store/cvec.h"
@@ -62,7 +63,8 @@ void ts_extract_set_free(ts_extract_set *set);
 
 /* Captures of prompt lists, in a folder of their own beside the output. */
 typedef struct ts_extract_captures {
-    char *folder; /* NULL until there is one */
+    const char *folder; /* NULL until there is one */
+    ts_temporary temporary;
     unsigned n;
 } ts_extract_captures;
 

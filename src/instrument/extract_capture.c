@@ -11,27 +11,15 @@
 
 #include "core/buf.h"
 #include "core/log.h"
-#include "core/mem.h"
 #include "host/session.h"
 #include "instrument/corpus.h"
 #include "instrument/extract.h"
 
 static int make_folder(ts_extract_captures *c, const char *output, ts_error *err) {
-    ts_buf b = {0};
-    char *name;
+    int rc = ts_temporary_folder(&c->temporary, output, err);
 
-    ts_buf_printf(&b, "%s.tmp-XXXXXX", output);
-    name = ts_buf_take(&b);
-    if (!name)
-        return ts_fail_nomem(err, "a path", strlen(output));
-    if (!mkdtemp(name)) {
-        int rc = ts_fail_errno(err, TS_ERR_IO, "cannot make a folder beside '%s'", output);
-
-        ts_free(name);
-        return rc;
-    }
-    c->folder = name;
-    return TS_OK;
+    c->folder = c->temporary.name;
+    return rc;
 }
 
 static ts_capture_options options_of(const ts_extract_options *o, const char *path, const char *capture) {
@@ -112,8 +100,11 @@ void ts_extract_captures_free(ts_extract_captures *c) {
             unlinkat(dirfd(folder), entry->d_name, 0);
     if (folder)
         closedir(folder);
-    if (c->folder && rmdir(c->folder))
+    if (!c->folder)
+        return;
+    if (rmdir(c->folder))
         ts_log(TS_LOG_WARN, "'%s' could not be removed", c->folder);
-    ts_free(c->folder);
+    ts_temporary_end(&c->temporary, false);
+    close(c->temporary.fd);
     c->folder = NULL;
 }

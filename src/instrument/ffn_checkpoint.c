@@ -69,9 +69,29 @@ static void put_stats(ts_sink *s, const ts_ffn_stats *stats) {
         put_block(s, &stats->blocks[i]);
 }
 
+static void put_layer(ts_sink *s, const ts_expert_layer *l) {
+    put_u32(s, l->n_experts);
+    if (l->n_experts == 0)
+        return;
+    put_u32(s, l->top_k);
+    put_u32(s, l->width);
+    ts_sink_bytes(s, l->rows, l->n_experts * sizeof *l->rows);
+    ts_sink_bytes(s, l->bucket_count, sizeof l->bucket_count);
+    for (uint32_t e = 0; e < l->n_experts; e++)
+        if (l->rows[e] > 0)
+            ts_sink_bytes(s, l->mass + (size_t)e * l->width, l->width * sizeof *l->mass);
+}
+
+static void put_experts(ts_sink *s, const ts_experts *x) {
+    put_u64(s, x->decode_passes);
+    put_u32(s, x->n_layers);
+    for (uint32_t i = 0; i < x->n_layers; i++)
+        put_layer(s, &x->layers[i]);
+}
+
 int ts_ffn_checkpoint_write(const char *path, const char *plan, const ts_ffn_stats *dense,
-                            const ts_ffn_stats *shared, const ts_ffn_progress *progress,
-                            ts_error *err) {
+                            const ts_ffn_stats *shared, const ts_experts *experts,
+                            const ts_ffn_progress *progress, ts_error *err) {
     size_t n = strlen(plan);
     char hash[HASH + 1];
     ts_sink *s;
@@ -87,6 +107,8 @@ int ts_ffn_checkpoint_write(const char *path, const char *plan, const ts_ffn_sta
     ts_sink_bytes(s, progress, sizeof *progress);
     put_stats(s, dense);
     put_stats(s, shared);
+    if (experts)
+        put_experts(s, experts);
     ts_sink_digest(s, hash);
     ts_sink_bytes(s, hash, HASH);
     return ts_sink_close(s);
@@ -187,6 +209,32 @@ static void get_stats(reading *r, ts_ffn_stats *stats) {
         get_block(r, &stats->blocks[i]);
 }
 
+/* As the other accumulators: of the shape that the caller made. */
+static void get_layer(reading *r, ts_expert_layer *l) {
+    uint32_t n = get_u32(r);
+    if (n != l->n_experts || (n && (get_u32(r) != l->top_k || get_u32(r) != l->width))) {
+        other(r, "shape of the experts");
+        return;
+    }
+    if (n == 0)
+        return;
+    get(r, l->rows, n * sizeof *l->rows);
+    get(r, l->bucket_count, sizeof l->bucket_count);
+    for (uint32_t e = 0; r->rc == TS_OK && e < n; e++)
+        if (l->rows[e] > 0)
+            get(r, l->mass + (size_t)e * l->width, l->width * sizeof *l->mass);
+}
+
+static void get_experts(reading *r, ts_experts *x) {
+    x->decode_passes = get_u64(r);
+    if (get_u32(r) != x->n_layers)
+        other(r, "number of blocks");
+    for (uint32_t i = 0; r->rc == TS_OK && i < x->n_layers; i++)
+        get_layer(r, &x->layers[i]);
+    if (r->rc == TS_OK)
+        r->rc = ts_experts_check(x, r->err);
+}
+
 static void get_head(reading *r, const char *plan) {
     char magic[sizeof MAGIC - 1], stored[PLAN];
     get(r, magic, sizeof magic);
@@ -225,7 +273,7 @@ static int check_hash(const char *path, uint64_t size, ts_error *err) {
 }
 
 static int read_all(const char *path, const char *plan, ts_ffn_stats *dense, ts_ffn_stats *shared,
-                    ts_ffn_progress *progress, ts_error *err) {
+                    ts_experts *experts, ts_ffn_progress *progress, ts_error *err) {
     reading r = {.err = err};
     uint64_t size;
     int rc = ts_stream_open(path, &r.file, &size, err);
@@ -237,6 +285,8 @@ static int read_all(const char *path, const char *plan, ts_ffn_stats *dense, ts_
         get(&r, progress, sizeof *progress);
         get_stats(&r, dense);
         get_stats(&r, shared);
+        if (experts && r.rc == TS_OK)
+            get_experts(&r, experts);
     }
     if (r.rc == TS_OK && (uint64_t)ftello(r.file) != size - HASH)
         wrong(&r, "it is longer than its blocks");
@@ -245,13 +295,13 @@ static int read_all(const char *path, const char *plan, ts_ffn_stats *dense, ts_
 }
 
 int ts_ffn_checkpoint_read(const char *path, const char *plan, ts_ffn_stats *dense,
-                           ts_ffn_stats *shared, ts_ffn_progress *progress, bool *found,
-                           ts_error *err) {
+                           ts_ffn_stats *shared, ts_experts *experts, ts_ffn_progress *progress,
+                           bool *found, ts_error *err) {
     struct stat st;
     *found = false;
     if (lstat(path, &st) != 0 && errno == ENOENT)
         return TS_OK;
-    int rc = read_all(path, plan, dense, shared, progress, err);
+    int rc = read_all(path, plan, dense, shared, experts, progress, err);
     if (rc == TS_ERR_FORMAT || rc == TS_ERR_STATE)
         ts_error_prefix(err, "checkpoint '%s': ", path);
     *found = rc == TS_OK;

@@ -3,11 +3,14 @@
 
 static size_t min(size_t a, size_t b) { return a < b ? a : b; }
 
+static int too_large(const char *option, const char *what, size_t limit, size_t got, ts_error *err) {
+    if (limit == 1) return ts_fail(err, TS_ERR_ARG, "%s: expected 1 (%s), got %zu", option, what, got);
+    return ts_fail(err, TS_ERR_ARG, "%s: expected 1 to %zu (%s), got %zu", option, limit, what, got);
+}
+
 static int check_sizes(size_t limit, size_t window, size_t stride, ts_error *err) {
-    if (window > limit)
-        return ts_fail(err, TS_ERR_ARG, "--window: expected 1 to %zu (the context), got %zu", limit, window);
-    if (stride > window) return ts_fail(err, TS_ERR_ARG, "--stride: expected 1 to %zu (the window), got %zu", window, stride);
-    return TS_OK;
+    if (window > limit) return too_large("--window", "the context", limit, window, err);
+    return stride > window ? too_large("--stride", "the window", window, stride, err) : TS_OK;
 }
 
 int ts_logits_plan_make(const char *path, size_t n_tokens, size_t limit, size_t window, size_t stride, bool bos,

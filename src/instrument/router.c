@@ -86,6 +86,8 @@ int ts_router_attach(ts_session *s, const char *path, bool trace, bool gate, ts_
     return ts_session_attach(s, &router_class, r, gate, err);
 }
 
+bool ts_router_is(const ts_instrument_class *class) { return class == &router_class; }
+
 int ts_router_attach_gate(ts_session *s, const char *path, bool gate, ts_error *err) {
     const char *trace = getenv("TURBOSPARK_ROUTER_TRACE");
     return ts_router_attach(s, path, trace && strcmp(trace, "1") == 0, gate, err);

@@ -44,5 +44,6 @@ void ts_router_census_close(ts_router_census *c);
 /* `trace` by option; the gate of the environment reads TURBOSPARK_ROUTER_TRACE as well. */
 int ts_router_attach(ts_session *s, const char *path, bool trace, bool gate, ts_error *err);
 int ts_router_attach_gate(ts_session *s, const char *path, bool gate, ts_error *err);
+bool ts_router_is(const ts_instrument_class *class); /* is this what they attach? */
 
 #endif

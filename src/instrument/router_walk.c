@@ -28,7 +28,7 @@ typedef struct walk {
     ts_lock *lock, *csv_lock;
     char *state_path; /* NULL = measure only */
     ts_provenance prov;
-    bool replace, traced;
+    bool replace, traced, fresh; /* fresh: the state is this run's, from its start */
     uint64_t prompts_done, tokens_done, tokens_resumed;
     double begin, checkpointed, checkpoint_cost;
 } walk;
@@ -78,8 +78,11 @@ static int check_output(walk *w, ts_error *err) {
     const char *path = w->o->output_path, *csv = w->o->csv_path;
     w->state_path = join(path, ".part.router");
     if (!w->state_path) return ts_fail_nomem(err, "output path", strlen(path));
-    w->replace = w->o->overwrite || (w->o->resume && exists(w->state_path));
     int rc = ts_session_keep_model(w->s, path, beside, err);
+    if (rc == TS_OK) rc = ts_file_check_target(path, err);
+    if (rc == TS_OK) rc = ts_lock_take(path, &w->lock, err); /* a state may be that of a run at work */
+    w->replace = w->o->overwrite || (w->o->resume && exists(w->state_path));
+    if (rc == TS_OK && !w->o->resume && !w->o->overwrite) rc = ts_file_keep_unfinished(w->state_path, err);
     if (rc == TS_OK) rc = ts_router_check_target(path, w->replace, err);
     if (rc != TS_OK || !csv) return rc;
     rc = ts_session_keep_model(w->s, csv, none, err);
@@ -117,6 +120,7 @@ static int take_state(walk *w, ts_router *old, ts_error *err) {
     ts_router empty = *r;
     *r = *old;
     *old = empty;
+    ts_router_forget_sources(r); /* it is no sum */
     return TS_OK;
 }
 
@@ -139,10 +143,10 @@ static int write_state(walk *w, ts_error *err) {
 
 static int open_output(walk *w, ts_error *err) {
     int rc = hash_plan(w, err);
-    if (rc == TS_OK) rc = ts_lock_take(w->o->output_path, &w->lock, err);
     if (rc == TS_OK && w->o->csv_path) rc = ts_lock_take(w->o->csv_path, &w->csv_lock, err);
     if (rc == TS_OK && w->o->resume) rc = resume(w, err);
-    return rc == TS_OK && w->prompts_done == 0 ? write_state(w, err) : rc; /* no later resume takes up an older one's */
+    w->fresh = rc == TS_OK && w->prompts_done == 0;
+    return w->fresh ? write_state(w, err) : rc; /* no later resume takes up an older one's */
 }
 
 static int checkpoint(walk *w, ts_error *err) {
@@ -233,6 +237,7 @@ static int write_result(walk *w, bool partial, ts_error *err) {
     const char *path = w->o->output_path;
     int rc = ts_router_census_write(&w->census, &w->prov, path, partial, w->replace, err);
     if (rc != TS_OK) return rc;
+    w->fresh = w->fresh && !partial; /* what is said to be resumable must be */
     if (partial)
         return ts_fail(err, TS_ERR_INTERRUPTED,
                        "interrupted after %llu of %llu prompts: '%s' holds what was counted, marked partial%s; resume goes on from there",
@@ -269,6 +274,7 @@ static int conclude(walk *w, bool partial, ts_error *err) {
 }
 
 static void release(walk *w) {
+    if (w->fresh && w->prompts_done == 0) remove(w->state_path); /* nothing to resume from */
     ts_router_census_close(&w->census);
     ts_group_free(&w->group);
     ts_census_plan_free(&w->plan);

@@ -122,10 +122,14 @@ int ts_sweep_file_check(ts_sweep *w, ts_error *err) {
     static const char *const nothing_beside[] = {NULL};
     int rc = ts_session_keep_model(w->s, path, nothing_beside, err);
     if (rc != TS_OK) return rc;
+    rc = ts_file_check_target(path, err);
+    if (rc == TS_OK) rc = ts_lock_take(path, &w->lock, err); /* a partial file may be that of a run at work */
+    if (rc == TS_OK && !w->o->resume && !w->o->overwrite) rc = ts_file_keep_unfinished(w->part_path, err);
+    if (rc != TS_OK) return rc;
     bool unfinished = w->o->resume && access(w->part_path, F_OK) == 0;
     if (!w->o->overwrite && !unfinished && access(path, F_OK) == 0)
         return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", path);
-    return ts_file_check_target(path, err);
+    return TS_OK;
 }
 
 static int check_head(const ts_sweep *w, const char *line, size_t length, ts_error *err) {
@@ -181,7 +185,6 @@ int ts_sweep_file_open(ts_sweep *w, ts_error *err) {
     if (!w->o->output_path) return TS_OK;
     int rc = ts_provenance_complete(w->s, &w->prov, err);
     if (rc == TS_OK) rc = ts_sweep_plan_hash(w, err);
-    if (rc == TS_OK) rc = ts_lock_take(w->o->output_path, &w->lock, err);
     if (rc == TS_OK) rc = resume(w, &kept, err);
     if (rc == TS_OK) rc = ts_append_open(w->part_path, kept, &w->part, err);
     if (rc != TS_OK || kept > 0) return rc;

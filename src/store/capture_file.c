@@ -127,6 +127,8 @@ int ts_capture_read_layers(ts_capture_file *f, int64_t index, int32_t layer, int
 TS_API int ts_capture_read(ts_capture_file *f, int64_t index, float *rows, ts_error *err) {
     if (f == NULL || rows == NULL)
         return ts_fail(err, TS_ERR_ARG, "a snapshot needs a capture and a place to go to");
+    if (index != 0 && f->shape.n_snapshots == 1)
+        return ts_fail(err, TS_ERR_ARG, "'%s' has no snapshot %" PRId64 ": expected 0", f->data, index);
     if (index < 0 || index >= f->shape.n_snapshots)
         return ts_fail(err, TS_ERR_ARG, "'%s' has no snapshot %" PRId64 ": expected 0 to %" PRId64,
                        f->data, index, f->shape.n_snapshots - 1);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/plural.h"
 #include "store/census.h"
 #include "store/meta.h"
 
@@ -22,7 +23,7 @@ static int check_widths(const ts_census_block *a, const ts_census_block *b, uint
 
 static int check_shape(const ts_census *a, const ts_census *b, ts_error *err) {
     if (a->n_layers != b->n_layers)
-        return ts_fail(err, TS_ERR_ARG, "it has %" PRIu32 " blocks, expected %" PRIu32, b->n_layers,
+        return ts_fail(err, TS_ERR_ARG, "it has %" PRIu32 " block%s, expected %" PRIu32, b->n_layers, ts_plural(b->n_layers),
                        a->n_layers);
     int rc = check_widths(a->dense, b->dense, a->n_layers, "", err);
     if (rc < 0 || !a->detailed || !b->detailed)

@@ -148,23 +148,13 @@ static void get_member(reading *r, ts_census_block *b, int key, uint32_t expecte
 
 /* `expected` 0: any width. */
 static void get_block(reading *r, ts_census_block *b, uint32_t expected) {
-    char name[64];
     unsigned seen = 0;
+    int key;
     if (!ts_scan_enter(r->s, '{'))
         return;
-    while (r->rc == TS_OK && ts_scan_key(r->s, name, sizeof name)) {
-        int key = 0;
-        while (key < N_BLOCK_KEYS && strcmp(name, block_keys[key]) != 0)
-            key++;
-        if (key == N_BLOCK_KEYS)
-            ts_scan_skip(r->s);
-        else if (seen & 1u << key)
-            ts_scan_fail(r->s, "'%s' is there twice", name);
-        else
-            get_member(r, b, key, expected);
-        seen |= key < N_BLOCK_KEYS ? 1u << key : 0;
-    }
-    for (int key = 0; r->rc == TS_OK && key < N_BLOCK_KEYS; key++)
+    while (r->rc == TS_OK && (key = ts_scan_member(r->s, block_keys, N_BLOCK_KEYS, &seen)) >= 0)
+        get_member(r, b, key, expected);
+    for (key = 0; r->rc == TS_OK && key < N_BLOCK_KEYS; key++)
         if (!(seen & 1u << key))
             ts_scan_fail(r->s, "a block has no '%s'", block_keys[key]);
 }
@@ -309,22 +299,12 @@ static void get_top(reading *r, int key, const ts_census *json) {
 }
 
 static void get_document(reading *r, const ts_census *json) {
-    char name[64];
+    int key;
     if (!ts_scan_enter(r->s, '{'))
         return;
-    while (r->rc == TS_OK && ts_scan_key(r->s, name, sizeof name)) {
-        int key = 0;
-        while (key < N_KEYS && strcmp(name, keys[key]) != 0)
-            key++;
-        if (key == N_KEYS)
-            ts_scan_skip(r->s);
-        else if (r->seen & 1u << key)
-            ts_scan_fail(r->s, "'%s' is there twice", name);
-        else
-            get_top(r, key, json);
-        r->seen |= key < N_KEYS ? 1u << key : 0;
-    }
-    for (int key = 0; r->rc == TS_OK && key < N_KEYS; key++)
+    while (r->rc == TS_OK && (key = ts_scan_member(r->s, keys, N_KEYS, &r->seen)) >= 0)
+        get_top(r, key, json);
+    for (key = 0; r->rc == TS_OK && key < N_KEYS; key++)
         if (!(r->seen & 1u << key))
             ts_scan_fail(r->s, "it has no '%s'", keys[key]);
     if (r->rc == TS_OK)

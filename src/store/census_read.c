@@ -9,6 +9,7 @@
 
 #include "core/buf.h"
 #include "core/mem.h"
+#include "core/plural.h"
 #include "store/census_internal.h"
 #include "store/census_scan.h"
 #include "store/fingerprint.h"
@@ -145,24 +146,11 @@ static void read_member(reading *r, int key) {
 }
 
 static void read_object(reading *r) {
-    char name[64];
+    int key;
     if (!ts_scan_enter(r->scan, '{'))
         return;
-    while (r->rc == TS_OK && ts_scan_key(r->scan, name, sizeof name)) {
-        int key = 0;
-        while (key < N_KEYS && strcmp(name, keys[key]) != 0)
-            key++;
-        if (key == N_KEYS) {
-            ts_scan_skip(r->scan);
-            continue;
-        }
-        if (r->seen & 1u << key) {
-            ts_scan_fail(r->scan, "'%s' is there twice", name);
-            return;
-        }
-        r->seen |= 1u << key;
+    while (r->rc == TS_OK && (key = ts_scan_member(r->scan, keys, N_KEYS, &r->seen)) >= 0)
         read_member(r, key);
-    }
     if (r->rc == TS_OK)
         ts_scan_end(r->scan);
 }
@@ -179,8 +167,8 @@ static int check_header(const reading *r, ts_error *err) {
     for (int i = 0; i < N_ROWS; i++)
         if (r->rows[i] != r->n_layers)
             return ts_fail(err, TS_ERR_FORMAT,
-                           "%s has %" PRIu32 " rows, expected num_layers, %" PRIu64,
-                           keys[FIRST_ROWS + i], r->rows[i], r->n_layers);
+                           "%s has %" PRIu32 " row%s, expected num_layers, %" PRIu64,
+                           keys[FIRST_ROWS + i], r->rows[i], ts_plural(r->rows[i]), r->n_layers);
     for (int i = 0; i < TS_CENSUS_FIXED; i++) {
         uint64_t k = ts_census_fixed_k[i] < r->inter ? ts_census_fixed_k[i] : r->inter;
         if (r->ks[i] != k)
@@ -209,8 +197,8 @@ static int set_block(ts_census *c, uint32_t i, const uint32_t n[N_ROWS], ts_erro
     for (int a = HITS; a < MASS; a++)
         if (n[a] != full[a] && !(none && n[a] == 0))
             return ts_fail(err, TS_ERR_FORMAT,
-                           "block %" PRIu32 ": %s has %" PRIu32 " elements, expected %" PRIu32, i,
-                           keys[FIRST_ROWS + a], n[a], full[a]);
+                           "block %" PRIu32 ": %s has %" PRIu32 " element%s, expected %" PRIu32, i,
+                           keys[FIRST_ROWS + a], n[a], ts_plural(n[a]), full[a]);
     if (none)
         return all_zero(b)
                    ? TS_OK

@@ -148,6 +148,25 @@ bool ts_scan_key(ts_scan *s, char *key, size_t size) {
     return ts_scan_more(s) && ts_scan_text(s, key, size) && take(s, ':');
 }
 
+int ts_scan_member(ts_scan *s, const char *const *names, int n, unsigned *seen) {
+    char name[64];
+    while (ts_scan_key(s, name, sizeof name)) {
+        int key = 0;
+        while (key < n && strcmp(name, names[key]) != 0)
+            key++;
+        if (key < n && *seen >> key & 1u) {
+            ts_scan_fail(s, "'%s' is there twice", name);
+            return -1;
+        }
+        if (key < n) {
+            *seen |= 1u << key;
+            return key;
+        }
+        ts_scan_skip(s);
+    }
+    return -1;
+}
+
 /* Collects the characters a number may have; what follows is the next token's matter. */
 static size_t collect(ts_scan *s, char text[NUMBER]) {
     size_t n = 0;

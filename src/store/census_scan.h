@@ -29,6 +29,9 @@ bool ts_scan_enter(ts_scan *s, char open);
 bool ts_scan_more(ts_scan *s);
 /* In an object: the next member's key; false at its end, which is consumed. */
 bool ts_scan_key(ts_scan *s, char *key, size_t size);
+/* In an object: the number of the next member among `names` [n <= 32], others passed over; its bit is set in *seen. -1 at the end,
+ * which is consumed, and after a fault; a name that comes again is one. */
+int ts_scan_member(ts_scan *s, const char *const *names, int n, unsigned *seen);
 /* A whole number from 0 to TS_SCAN_MAX_COUNT; 0 after a fault. */
 uint64_t ts_scan_count(ts_scan *s, uint64_t max);
 /* A number from 0 to TS_SCAN_MAX_AMOUNT; 0 after a fault. */

@@ -52,7 +52,7 @@ static int check_paths(const char *path, const paths *p, bool overwrite, ts_erro
 
 int ts_census_check_target(const char *path, bool overwrite, ts_error *err) {
     paths p = {0};
-    int rc = make_paths(path, &p, err);
+    int rc = *path ? make_paths(path, &p, err) : ts_file_check_target(path, err); /* a message of its own */
     if (rc == TS_OK)
         rc = check_paths(path, &p, overwrite, err);
     free_paths(&p);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/plural.h"
 
 #define LIMIT (UINT64_C(1) << 60)
 
@@ -83,7 +84,7 @@ static int check_same(const ts_experts *a, const ts_experts *b, ts_error *err) {
     if (a->model[0] && b->model[0] && strcmp(a->model, b->model) != 0)
         return ts_fail(err, TS_ERR_ARG, "its experts are of model %s, expected %s", b->model, a->model);
     if (a->n_layers != b->n_layers)
-        return ts_fail(err, TS_ERR_ARG, "its experts are in %" PRIu32 " layers, expected %" PRIu32, b->n_layers, a->n_layers);
+        return ts_fail(err, TS_ERR_ARG, "its experts are in %" PRIu32 " layer%s, expected %" PRIu32, b->n_layers, ts_plural(b->n_layers), a->n_layers);
     for (uint32_t i = 0; i < a->n_layers; i++) {
         const ts_expert_layer *x = &a->layers[i], *y = &b->layers[i];
         if (x->n_experts != y->n_experts || x->top_k != y->top_k || x->width != y->width)

@@ -4,7 +4,7 @@
  * One JSON document, a layer a line. Keys: format_version (1), kind ("experts"), model (hash of its files, or null),
  * decode_passes, num_layers, layers [num_layers]: null, or {experts, top_k, width, rows [expert] (slots that chose it),
  * bucket_count [64] (magnitudes as in the FFN census, over all experts), mass [expert][width] (sum of |a|; an expert that no row
- * chose is an empty row)}. Masses have six digits; in the state of an unfinished census (with plan and batches) all of them.
+ * chose is an empty row)}. Masses have six digits.
  * Invariants, checked by writer and reader: rows of a layer add up to top_k x decode_passes, bucket_count to that times width.
  */
 #ifndef TS_STORE_EXPERT_H
@@ -28,9 +28,6 @@ typedef struct ts_experts {
     ts_expert_layer *layers; /* [n_layers] */
     uint64_t decode_passes;
     char model[33]; /* "" = unknown */
-    /* of an unfinished census only */
-    char plan[65];
-    uint64_t batches;
 } ts_experts;
 
 int ts_experts_init(ts_experts *x, uint32_t n_layers, ts_error *err);
@@ -42,8 +39,8 @@ int ts_experts_check(const ts_experts *x, ts_error *err);
 /* Adds src to dst. TS_ERR_ARG naming the difference in shape or model, dst unchanged. */
 int ts_experts_add(ts_experts *dst, const ts_experts *src, ts_error *err);
 
-/* Whole or not at all. `exact`: all digits, for a state. */
-int ts_experts_write(const ts_experts *x, const char *path, bool exact, ts_error *err);
+/* Whole or not at all. */
+int ts_experts_write(const ts_experts *x, const char *path, ts_error *err);
 /* On failure *x is empty. TS_ERR_FORMAT, TS_ERR_IO. */
 int ts_experts_read(const char *path, ts_experts *x, ts_error *err);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/plural.h"
 #include "store/census_scan.h"
 #include "store/census_sink.h"
 #include "store/expert.h"
@@ -17,7 +18,7 @@ static void put_counts(ts_sink *s, const uint64_t *counts, uint32_t n) {
     }
 }
 
-static void put_layer(ts_sink *s, const ts_expert_layer *l, bool exact) {
+static void put_layer(ts_sink *s, const ts_expert_layer *l) {
     if (l->n_experts == 0) {
         ts_sink_text(s, "null");
         return;
@@ -31,27 +32,25 @@ static void put_layer(ts_sink *s, const ts_expert_layer *l, bool exact) {
         ts_sink_text(s, e ? ",[" : "[");
         for (uint32_t i = 0; l->rows[e] > 0 && i < l->width; i++) {
             ts_sink_bytes(s, ",", i > 0);
-            (exact ? ts_sink_exact : ts_sink_short)(s, l->mass[(size_t)e * l->width + i]);
+            ts_sink_short(s, l->mass[(size_t)e * l->width + i]);
         }
         ts_sink_text(s, "]");
     }
     ts_sink_text(s, "]}");
 }
 
-static void put_all(ts_sink *s, const ts_experts *x, bool exact) {
+static void put_all(ts_sink *s, const ts_experts *x) {
     ts_sink_text(s, "{\"format_version\":1,\"kind\":\"experts\",\"model\":");
     ts_sink_string(s, x->model[0] ? x->model : NULL);
-    if (x->plan[0])
-        ts_sink_printf(s, ",\"plan\":\"%.64s\",\"batches\":%" PRIu64, x->plan, x->batches);
     ts_sink_printf(s, ",\"decode_passes\":%" PRIu64 ",\"num_layers\":%" PRIu32 ",\"layers\":[", x->decode_passes, x->n_layers);
     for (uint32_t i = 0; i < x->n_layers; i++) {
         ts_sink_text(s, i ? ",\n" : "\n");
-        put_layer(s, &x->layers[i], exact);
+        put_layer(s, &x->layers[i]);
     }
     ts_sink_text(s, "\n]}\n");
 }
 
-int ts_experts_write(const ts_experts *x, const char *path, bool exact, ts_error *err) {
+int ts_experts_write(const ts_experts *x, const char *path, ts_error *err) {
     ts_sink *s = NULL;
     int rc = ts_experts_check(x, err);
     if (rc < 0) {
@@ -61,7 +60,7 @@ int ts_experts_write(const ts_experts *x, const char *path, bool exact, ts_error
     rc = ts_sink_open(path, &s, err);
     if (rc < 0)
         return rc;
-    put_all(s, x, exact);
+    put_all(s, x);
     return ts_sink_close(s);
 }
 
@@ -95,7 +94,7 @@ static void read_counts(reading *r, uint64_t *counts, uint32_t n, const char *wh
             counts[i] = count;
     }
     if (i != n && !ts_scan_failed(r->scan))
-        ts_scan_fail(r->scan, "%s has %" PRIu32 " elements, expected %" PRIu32, what, i, n);
+        ts_scan_fail(r->scan, "%s has %" PRIu32 " element%s, expected %" PRIu32, what, i, ts_plural(i), n);
 }
 
 static void read_expert(reading *r, ts_expert_layer *l, uint32_t e) {
@@ -120,7 +119,7 @@ static void read_masses(reading *r, ts_expert_layer *l) {
     for (; ts_scan_more(r->scan); e++)
         read_expert(r, l, e);
     if (e != l->n_experts && !ts_scan_failed(r->scan))
-        ts_scan_fail(r->scan, "mass has %" PRIu32 " experts, expected %" PRIu32, e, l->n_experts);
+        ts_scan_fail(r->scan, "mass has %" PRIu32 " expert%s, expected %" PRIu32, e, ts_plural(e), l->n_experts);
 }
 
 /* The next key must be this one: what follows depends on what came before. */
@@ -184,52 +183,42 @@ static void read_layers(reading *r) {
     }
 }
 
-static void read_member(reading *r, const char *name) {
-    static const char *const keys[] = {"format_version", "decode_passes", "num_layers", "batches", "layers", "model", "plan"};
-    uint64_t *const counts[] = {&r->version, &r->x->decode_passes, &r->n_layers, &r->x->batches};
-    unsigned key = 0;
-    while (key < 7 && strcmp(name, keys[key]) != 0)
-        key++;
-    if (key < 7 && r->seen >> key & 1u) {
-        ts_scan_fail(r->scan, "'%s' is there twice", name);
+static void read_object(reading *r) {
+    static const char *const keys[] = {"format_version", "decode_passes", "num_layers", "layers", "model"};
+    uint64_t *const counts[] = {&r->version, &r->x->decode_passes, &r->n_layers};
+    int key;
+    if (!ts_scan_enter(r->scan, '{'))
         return;
+    while (r->rc == TS_OK && (key = ts_scan_member(r->scan, keys, sizeof keys / sizeof *keys, &r->seen)) >= 0) {
+        if (key < 3)
+            *counts[key] = ts_scan_count(r->scan, TS_SCAN_MAX_COUNT);
+        else if (key == 3)
+            read_layers(r);
+        else if (!ts_scan_null(r->scan))
+            ts_scan_text(r->scan, r->x->model, sizeof r->x->model);
     }
-    r->seen |= 1u << key;
-    if (key < 4)
-        *counts[key] = ts_scan_count(r->scan, TS_SCAN_MAX_COUNT);
-    else if (key == 4)
-        read_layers(r);
-    else if (key == 5 && !ts_scan_null(r->scan))
-        ts_scan_text(r->scan, r->x->model, sizeof r->x->model);
-    else if (key == 6)
-        ts_scan_text(r->scan, r->x->plan, sizeof r->x->plan);
-    else if (key == 7)
-        ts_scan_skip(r->scan);
+    if (r->rc == TS_OK)
+        ts_scan_end(r->scan);
 }
 
 static int settle(const reading *r) {
-    const unsigned needed = 1u << 0 | 1u << 1 | 1u << 2 | 1u << 4;
+    const unsigned needed = 1u << 0 | 1u << 1 | 1u << 2 | 1u << 3;
     if ((r->seen & needed) != needed)
         return ts_fail(r->err, TS_ERR_FORMAT, "not an expert census: a key is missing");
     if (r->version != 1)
         return ts_fail(r->err, TS_ERR_FORMAT, "format_version is %" PRIu64 ", expected 1", r->version);
     if (r->n_layers != r->x->n_layers)
-        return ts_fail(r->err, TS_ERR_FORMAT, "it has %" PRIu32 " layers, num_layers is %" PRIu64, r->x->n_layers, r->n_layers);
+        return ts_fail(r->err, TS_ERR_FORMAT, "it has %" PRIu32 " layer%s, num_layers is %" PRIu64, r->x->n_layers, ts_plural(r->x->n_layers), r->n_layers);
     return ts_experts_check(r->x, r->err);
 }
 
 int ts_experts_read(const char *path, ts_experts *x, ts_error *err) {
     reading r = {.x = x, .err = err};
-    char name[64];
     *x = (ts_experts){0};
     int rc = ts_scan_open(path, &r.scan, err);
     if (rc < 0)
         return rc;
-    if (ts_scan_enter(r.scan, '{'))
-        while (r.rc == TS_OK && ts_scan_key(r.scan, name, sizeof name))
-            read_member(&r, name);
-    if (r.rc == TS_OK)
-        ts_scan_end(r.scan);
+    read_object(&r);
     rc = ts_scan_close(r.scan);
     if (r.rc < 0)
         rc = r.rc;

@@ -167,6 +167,8 @@ int ts_logits_read(ts_logits_dump *d, int64_t row, float *to, ts_error *err) {
     size_t bytes = (size_t)d->vocab_size * element_bytes(d), done = 0;
     char *at = d->dtype == TS_LOGITS_F32 ? (char *)to : d->row;
 
+    if (row != 0 && d->rows == 1)
+        return ts_fail(err, TS_ERR_ARG, "row %" PRId64 ": expected 0", row);
     if (row < 0 || row >= d->rows)
         return ts_fail(err, TS_ERR_ARG, "row %" PRId64 ": expected 0 to %" PRId64, row,
                        d->rows - 1);

@@ -16,6 +16,7 @@
 #include "core/buf.h"
 #include "core/file.h"
 #include "core/mem.h"
+#include "core/temporary.h"
 #include "store/logits_dump.h"
 #include "store/logits_dump_half.h"
 #include "store/logits_dump_names.h"
@@ -108,6 +109,8 @@ static int make_names(ts_logits_out *o, ts_error *err) {
 static int make_folder(ts_logits_out *o, ts_error *err) {
     struct stat st;
 
+    if (strcmp(o->folder, "-") == 0)
+        return ts_fail(err, TS_ERR_IO, "cannot write '-': results do not go to standard output; a folder of that name is './-'");
     if (mkdir(o->folder, 0777) == 0) {
         o->made_folder = true;
         return TS_OK;
@@ -119,6 +122,13 @@ static int make_folder(ts_logits_out *o, ts_error *err) {
     if (!o->spec.overwrite && access(o->meta, F_OK) == 0)
         return ts_fail(err, TS_ERR_ARG, "'%s' holds a dump already", o->folder);
     return TS_OK;
+}
+
+static void sweep(const ts_logits_out *o) {
+    const char *const files[] = {o->meta, o->data, o->other};
+
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        ts_temporary_sweep(files[i]);
 }
 
 static void free_all(ts_logits_out *o) {
@@ -148,6 +158,8 @@ int ts_logits_out_open(const ts_logits_spec *spec, ts_logits_out **out, ts_error
         rc = make_folder(o, err);
     if (!rc)
         rc = ts_lock_take(o->meta, &o->lock, err);
+    if (!rc)
+        sweep(o);
     if (!rc)
         rc = ts_file_create(o->data, &o->file, err);
     if (rc) {

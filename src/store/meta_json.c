@@ -68,6 +68,8 @@ static int int_in_range(const json_t *v, int64_t min, int64_t max, int64_t *out,
     if (!json_is_integer(v))
         return ts_fail(err, TS_ERR_FORMAT, "expected an integer, got %s", json_kind(v));
     int64_t n = json_integer_value(v);
+    if (n != min && min == max)
+        return ts_fail(err, TS_ERR_FORMAT, "expected %" PRId64 ", got %" PRId64, min, n);
     if (n < min || n > max)
         return ts_fail(err, TS_ERR_FORMAT, "expected %" PRId64 " to %" PRId64 ", got %" PRId64, min,
                        max, n);

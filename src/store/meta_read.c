@@ -70,7 +70,7 @@ int ts_meta_check_data(const json_t *meta, const char *path, uint64_t offset, ui
     if ((uint64_t)size != bytes)
         return ts_fail(err, TS_ERR_FORMAT,
                        "'%s' is not what its meta data says: expected %" PRId64
-                       " bytes of rows, found %" PRIu64,
+                       " bytes, found %" PRIu64,
                        path, size, bytes);
     if (expected == NULL)
         return TS_OK;

@@ -59,8 +59,6 @@ int ts_resid_paths_recover(const ts_resid_paths *p, uint64_t finishing, bool *re
                            ts_error *err);
 /* Removes OUT.part.*, state first: without it the others mean nothing. */
 void ts_resid_paths_remove_partial(const ts_resid_paths *p);
-/* Removes temporaries that killed processes left; the lock is ours, so they are nobody's. */
-void ts_resid_paths_sweep(const ts_resid_paths *p);
 
 /* resid_state.c */
 int ts_resid_state_init(ts_resid_state *s, int32_t n_layers, ts_error *err);

@@ -38,7 +38,7 @@ static uint64_t header_space(const ts_resid_spec *spec) {
 }
 
 static int check_spec(const ts_resid_spec *spec, ts_error *err) {
-    if (spec->path == NULL || spec->path[0] == '\0')
+    if (spec->path == NULL)
         return ts_fail(err, TS_ERR_ARG, "a capture needs an output path");
     if (spec->n_layers < 1 || spec->n_hidden < 1 || spec->layer_ids == NULL)
         return ts_fail(err, TS_ERR_ARG,
@@ -77,6 +77,8 @@ static int find_start(ts_resid_out *o, const ts_resid_spec *spec, ts_error *err)
         if (rc == TS_OK && found)
             rc = ts_resid_paths_recover(&o->paths, o->now.finishing, &recovered, err);
     }
+    if (rc == TS_OK && !spec->resume && !spec->overwrite)
+        rc = ts_file_keep_unfinished(o->paths.state, err);
     if (rc == TS_OK && !recovered && !spec->overwrite)
         rc = ts_resid_paths_vacant(&o->paths, err);
     if (rc < 0)
@@ -120,7 +122,6 @@ int ts_resid_out_open(const ts_resid_spec *spec, ts_resid_out **out, ts_resid_do
         rc = find_start(o, spec, err);
     if (rc < 0)
         goto cleanup;
-    ts_resid_paths_sweep(&o->paths);
     rc = ts_append_open(o->paths.part, o->kept ? o->now.row_bytes : 0, &o->rows, err);
     if (rc == TS_OK && !o->kept)
         rc = write_reserve(o, err);

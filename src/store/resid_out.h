@@ -24,7 +24,7 @@ typedef struct ts_resid_spec {
     const int32_t *layer_ids;     /* [n_layers], block numbers */
     bool layers_subset, mean;     /* refused in TS_CAPTURE_F32 */
     const char *plan_hash;        /* hex; a partial file of another plan is refused by name */
-    bool resume, overwrite;       /* without overwrite an existing result is refused */
+    bool resume, overwrite;       /* without overwrite an existing result is refused, without either an unfinished one */
 } ts_resid_spec;
 
 /* One snapshot's facts. */

@@ -1,11 +1,10 @@
-/* Owns the names of a capture's files: which they are, which are in the way, which a killed process
- * left. Refuses names that coincide and, for the pair, those its header could not spell. */
+/* Owns the names of a capture's files: which they are, which are in the way. Refuses names that coincide and, for the pair,
+ * those its header could not spell. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
 #include "store/resid_internal.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -107,28 +106,4 @@ void ts_resid_paths_remove_partial(const ts_resid_paths *p) {
     unlink(p->state);
     unlink(p->gen);
     unlink(p->part);
-}
-
-/* "<base>.tmp-<digits and dashes>" */
-static bool is_temporary(const char *name, const char *base) {
-    size_t n = strlen(base);
-    if (strncmp(name, base, n) != 0 || strncmp(name + n, ".tmp-", 5) != 0)
-        return false;
-    const char *rest = name + n + 5;
-    return *rest != '\0' && rest[strspn(rest, "0123456789-")] == '\0';
-}
-
-void ts_resid_paths_sweep(const ts_resid_paths *p) {
-    const char *const files[] = {p->out, p->data, p->meta, p->state};
-    size_t n = (size_t)(ts_path_base(p->out) - p->out);
-    char *folder = n ? ts_strndup(p->out, n) : ts_strdup("./");
-    DIR *d = folder ? opendir(folder) : NULL;
-    const struct dirent *e;
-    while (d != NULL && (e = readdir(d)) != NULL)
-        for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-            if (files[i] != NULL && is_temporary(e->d_name, ts_path_base(files[i])))
-                (void)unlinkat(dirfd(d), e->d_name, 0);
-    if (d != NULL)
-        closedir(d);
-    ts_free(folder);
 }

@@ -8,6 +8,7 @@
 
 #include "core/file.h"
 #include "core/mem.h"
+#include "core/plural.h"
 #include "store/meta.h"
 
 int ts_router_init(ts_router *r, uint32_t n_layers, bool traced, ts_error *err) {
@@ -29,6 +30,14 @@ int ts_router_layer_init(ts_router_layer *l, uint32_t n_experts, uint32_t top_k,
     return good ? TS_OK : ts_fail_nomem(err, "a routing census", n_experts * sizeof **l->counts);
 }
 
+void ts_router_forget_sources(ts_router *r) {
+    for (size_t i = 0; i < r->n_sources; i++)
+        ts_free(r->sources[i].path);
+    ts_free(r->sources);
+    r->sources = NULL;
+    r->n_sources = 0;
+}
+
 void ts_router_free(ts_router *r) {
     for (uint32_t i = 0; r->layers && i < r->n_layers; i++) {
         ts_router_layer *l = &r->layers[i];
@@ -43,9 +52,7 @@ void ts_router_free(ts_router *r) {
     if (r->provenance != NULL)
         ts_meta_provenance_free(r->provenance);
     ts_free(r->provenance);
-    for (size_t i = 0; i < r->n_sources; i++)
-        ts_free(r->sources[i].path);
-    ts_free(r->sources);
+    ts_router_forget_sources(r);
     *r = (ts_router){0};
 }
 
@@ -153,7 +160,7 @@ static const char *name_of(const ts_router *r) {
 int ts_router_same_shape(const ts_router *a, const ts_router *b, ts_error *err) {
     int rc = a->provenance && b->provenance ? ts_meta_same_model(a->provenance, b->provenance, err) : TS_OK;
     if (rc == TS_OK && a->n_layers != b->n_layers)
-        rc = ts_fail(err, TS_ERR_ARG, "it has %" PRIu32 " layers, expected %" PRIu32, b->n_layers, a->n_layers);
+        rc = ts_fail(err, TS_ERR_ARG, "it has %" PRIu32 " layer%s, expected %" PRIu32, b->n_layers, ts_plural(b->n_layers), a->n_layers);
     for (uint32_t i = 0; rc == TS_OK && i < a->n_layers; i++) {
         const ts_router_layer *x = &a->layers[i], *y = &b->layers[i];
         if (x->n_experts != y->n_experts || x->top_k != y->top_k)

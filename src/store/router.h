@@ -18,7 +18,7 @@
 #include "core/provenance.h"
 
 #define TS_ROUTER_MAX_LAYERS 2048
-#define TS_ROUTER_MAX_EXPERTS (1u << 24) /* of a layer, against files that lie */
+#define TS_ROUTER_MAX_EXPERTS (1u << 20) /* of a layer, and in a CSV of all of them, against files that lie */
 
 enum ts_router_phase { TS_ROUTER_PREFILL = 0, TS_ROUTER_DECODE, TS_ROUTER_PHASES };
 
@@ -67,6 +67,7 @@ typedef struct ts_router {
 int ts_router_init(ts_router *r, uint32_t n_layers, bool traced, ts_error *err);
 int ts_router_layer_init(ts_router_layer *l, uint32_t n_experts, uint32_t top_k, bool gated, ts_error *err);
 void ts_router_free(ts_router *r);
+void ts_router_forget_sources(ts_router *r); /* of one that was read to go on with, not to be added up */
 uint32_t ts_router_experts(const ts_router *r); /* the largest of any layer; likewise */
 uint32_t ts_router_top_k(const ts_router *r);
 uint64_t ts_router_rows(const ts_router_layer *l);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "core/mem.h"
+#include "core/plural.h"
 #include "store/router_internal.h"
 
 /* No sum of counts can overflow below it. */
@@ -19,8 +20,7 @@ static int check_phase(const ts_router_layer *l, uint32_t i, int p, ts_error *er
         return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 " has too many rows: %" PRIu64, i, l->rows[p]);
     for (uint32_t e = 0; e < l->n_experts; e++) {
         if (l->counts[p][e] > LIMIT - sum)
-            return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 ": expert %" PRIu32 " has too many slots: %" PRIu64, i, e,
-                           l->counts[p][e]);
+            return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 ": its counts add up to more than %" PRIu64, i, LIMIT);
         sum += l->counts[p][e];
     }
     return sum == l->rows[p] * l->top_k ? TS_OK : wrong(err, i, sums[p], sum, l->rows[p] * l->top_k);
@@ -85,7 +85,7 @@ static int compare_trace(const ts_router *r, const ts_router_layer *l, uint32_t 
 static int check_trace(const ts_router *r, const ts_router_layer *l, uint32_t i, ts_error *err) {
     uint64_t expected = ts_router_rows(l) * l->top_k;
     if (l->n_trace != expected)
-        return wrong(err, i, "its trace has elements:", l->n_trace, expected);
+        return wrong(err, i, "the elements of its trace are", l->n_trace, expected);
     uint64_t *counts = ts_calloc((size_t)l->n_experts + 1, sizeof *counts);
     if (counts == NULL)
         return ts_fail_nomem(err, "counts of a trace", l->n_experts * sizeof *counts);
@@ -94,12 +94,19 @@ static int check_trace(const ts_router *r, const ts_router_layer *l, uint32_t i,
     return rc == TS_OK ? check_generations(r, l, i, err) : rc;
 }
 
+static int wrong_top_k(const ts_router_layer *l, uint32_t i, ts_error *err) {
+    return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 ": its top_k is %" PRIu32 ", expected at most its %" PRIu32 " expert%s", i, l->top_k,
+                   l->n_experts, ts_plural(l->n_experts));
+}
+
 static int check_layer(const ts_router *r, uint32_t i, ts_error *err) {
     const ts_router_layer *l = &r->layers[i];
     if (l->n_experts == 0)
         return l->n_trace == 0 ? TS_OK : ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 " has a trace but no experts", i);
     if (l->top_k == 0)
         return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 " has experts but a top_k of 0", i);
+    if (l->top_k > l->n_experts)
+        return wrong_top_k(l, i, err);
     int rc = check_phase(l, i, TS_ROUTER_PREFILL, err);
     if (rc == TS_OK)
         rc = check_phase(l, i, TS_ROUTER_DECODE, err);

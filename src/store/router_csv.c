@@ -1,5 +1,5 @@
-/* Owns reading a "layer,expert" CSV. Refuses lines that are not two whole numbers, and runs of one layer that are no whole
- * rows, naming the line. */
+/* Owns reading a "layer,expert" CSV, as written here or by a spreadsheet (BOM, CR LF). Refuses lines that are not two whole numbers in
+ * their limits, and runs of one layer that are no whole rows, naming the line. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -9,10 +9,15 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/plural.h"
 #include "store/meta_stream.h"
 #include "store/router_internal.h"
 
-enum { LINE = 64 };
+/* Characters of a line: room for two numbers that are too large, to be told so. */
+#define MOST 62
+#define STRINGED(x) #x
+#define TEXT(x) STRINGED(x)
+enum { LINE = MOST + 2 }; /* a CR and the NUL */
 
 typedef struct csv {
     const char *path;
@@ -25,36 +30,68 @@ static int wrong(const csv *c, const char *what) {
     return ts_fail_at(c->err, TS_ERR_FORMAT, (int64_t)c->line, "'%s': line %" PRIu64 ": %s", c->path, c->line, what);
 }
 
-static const char *number(const char *at, uint32_t limit, uint32_t *out) {
+/* One line without its end, which may be CR LF; *got false at the end of the file. Spreadsheets put a mark (BOM) before the first. */
+static int read_line(csv *c, char text[LINE], bool *got) {
+    size_t n = 0;
+    int byte;
+    c->line++;
+    while ((byte = getc(c->file)) != EOF && byte != '\n') {
+        if (byte == '\0')
+            return wrong(c, "a NUL byte, expected text");
+        if (n + 1 == LINE)
+            return wrong(c, "a line of more than " TEXT(MOST) " characters, expected 'layer,expert'");
+        text[n++] = (char)byte;
+        if (c->line == 1 && n == 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0)
+            n = 0;
+    }
+    if (n > 0 && text[n - 1] == '\r')
+        n--;
+    text[n] = '\0';
+    *got = byte != EOF || n > 0;
+    return ferror(c->file) ? ts_fail_errno(c->err, TS_ERR_IO, "cannot read '%s'", c->path) : TS_OK;
+}
+
+static int not_two(const csv *c, const char *text, const char *what) {
+    return ts_fail_at(c->err, TS_ERR_FORMAT, (int64_t)c->line, "'%s': line %" PRIu64 ": expected 'layer,expert', %s, got '%s'", c->path,
+                      c->line, what, text);
+}
+
+/* A whole number below `limit`; *at moves behind it. */
+static int number(const csv *c, const char *text, const char **at, const char *what, uint32_t limit, uint32_t *out) {
+    const char *from = *at;
     uint64_t v = 0;
-    const char *from = at;
-    for (; *at >= '0' && *at <= '9' && v < limit; at++)
-        v = v * 10 + (uint64_t)(*at - '0');
+    for (; **at >= '0' && **at <= '9'; ++*at)
+        v = v < limit ? v * 10 + (uint64_t)(**at - '0') : v;
+    if (*at == from)
+        return not_two(c, text, "two whole numbers");
     *out = (uint32_t)v;
-    return at > from && v < limit ? at : NULL;
+    if (v < limit)
+        return TS_OK;
+    return ts_fail_at(c->err, TS_ERR_FORMAT, (int64_t)c->line, "'%s': line %" PRIu64 ": %s %.*s, expected 0 to %" PRIu32, c->path, c->line,
+                      what, (int)(*at - from), from, limit - 1);
+}
+
+static int two_numbers(const csv *c, const char *text, uint32_t *layer, uint32_t *expert) {
+    const char *at = text;
+    int rc = number(c, text, &at, "layer", TS_ROUTER_MAX_LAYERS, layer);
+    if (rc == TS_OK && *at != ',')
+        return not_two(c, text, "two whole numbers");
+    at += rc == TS_OK;
+    if (rc == TS_OK)
+        rc = number(c, text, &at, "expert", TS_ROUTER_MAX_EXPERTS, expert);
+    if (rc == TS_OK && *at != '\0')
+        return not_two(c, text, *at == ',' ? "two columns" : "two whole numbers");
+    return rc;
 }
 
 /* The next slot; *got false at the end. */
 static int next(csv *c, uint32_t *layer, uint32_t *expert, bool *got) {
     char text[LINE];
-    *got = false;
-    while (fgets(text, sizeof text, c->file)) {
-        size_t n = strlen(text);
-        c->line++;
-        if (n + 1 == sizeof text && text[n - 1] != '\n')
-            return wrong(c, "a line of more than 62 characters");
-        while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
-            text[--n] = '\0';
-        if (n == 0 || (c->line == 1 && strcmp(text, "layer,expert") == 0))
-            continue;
-        const char *at = number(text, TS_ROUTER_MAX_LAYERS, layer);
-        at = at && *at == ',' ? number(at + 1, TS_ROUTER_MAX_EXPERTS, expert) : NULL;
-        if (at == NULL || *at != '\0')
-            return wrong(c, "expected 'layer,expert', two whole numbers");
-        *got = true;
-        return TS_OK;
-    }
-    return ferror(c->file) ? ts_fail_errno(c->err, TS_ERR_IO, "cannot read '%s'", c->path) : TS_OK;
+    int rc;
+    while ((rc = read_line(c, text, got)) == TS_OK && *got)
+        if (*text && !(c->line == 1 && strcmp(text, "layer,expert") == 0))
+            return two_numbers(c, text, layer, expert);
+    return rc;
 }
 
 /* ---- the first reading: shape */
@@ -85,17 +122,34 @@ static int find_shape(csv *c, shape *s) {
     return rc;
 }
 
+static uint32_t count_layers(const shape *s) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_layers; i++)
+        n += s->most[i] > 0;
+    return n;
+}
+
 static int make_layers(const csv *c, const shape *s, const ts_router_csv_options *o, ts_router *r) {
     uint32_t top_k = o->top_k ? o->top_k : s->shortest, widest = 0;
     for (uint32_t i = 0; i < s->n_layers; i++)
         widest = s->most[i] > widest ? s->most[i] : widest;
     if (o->n_experts && widest > o->n_experts)
         return ts_fail(c->err, TS_ERR_FORMAT, "'%s' has expert %" PRIu32 ", expected ids below %" PRIu32, c->path, widest - 1, o->n_experts);
+    uint32_t experts = o->n_experts ? o->n_experts : widest;
+    if (top_k > experts && o->top_k)
+        return ts_fail(c->err, TS_ERR_FORMAT, "'%s' has %" PRIu32 " expert%s, expected at least the %" PRIu32 " a token gets (--csv-top-k)%s", c->path,
+                       experts, ts_plural(experts), top_k, o->n_experts ? "" : "; say how many there are (--csv-experts)");
+    if (top_k > experts)
+        return ts_fail(c->err, TS_ERR_FORMAT, "'%s': at least %" PRIu32 " lines of one layer stand together, more than its %" PRIu32
+                       " expert%s: say how many a token gets (--csv-top-k)", c->path, top_k, experts, ts_plural(experts));
+    if ((uint64_t)experts * count_layers(s) > TS_ROUTER_MAX_EXPERTS)
+        return ts_fail(c->err, TS_ERR_FORMAT, "'%s': %" PRIu32 " layers of %" PRIu32 " experts are %" PRIu64 " counts, expected at most %u", c->path,
+                       count_layers(s), experts, (uint64_t)experts * count_layers(s), TS_ROUTER_MAX_EXPERTS);
     int rc = ts_router_init(r, s->n_layers, true, c->err);
     r->split = r->bounded = false;
     for (uint32_t i = 0; rc == TS_OK && i < s->n_layers; i++)
         if (s->most[i] > 0)
-            rc = ts_router_layer_init(&r->layers[i], o->n_experts ? o->n_experts : widest, top_k, false, c->err);
+            rc = ts_router_layer_init(&r->layers[i], experts, top_k, false, c->err);
     return rc;
 }
 
@@ -106,8 +160,8 @@ static int end_run(const csv *c, const ts_router_layer *l, uint64_t run) {
     char text[160];
     if (run % l->top_k == 0)
         return TS_OK;
-    snprintf(text, sizeof text, "before it stand %" PRIu64 " lines of one layer, no multiple of %" PRIu32 " experts a token (--csv-top-k)",
-             run, l->top_k);
+    snprintf(text, sizeof text, "before it stand%s %" PRIu64 " line%s of one layer, no multiple of %" PRIu32 " expert%s a token (--csv-top-k)",
+             run == 1 ? "s" : "", run, ts_plural(run), l->top_k, ts_plural(l->top_k));
     return wrong(c, text);
 }
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "core/mem.h"
+#include "core/plural.h"
 #include "store/census_scan.h"
 #include "store/fingerprint.h"
 #include "store/router_internal.h"
@@ -39,7 +40,7 @@ typedef struct reading {
     raw_layer *layers;      /* [capacity] */
     uint32_t capacity, length[N_KEYS]; /* layers that a key gave */
     uint64_t single[N_SINGLE];
-    uint32_t seen;          /* bit: key number */
+    unsigned seen;          /* bit: key number */
     int rc;                 /* TS_ERR_NOMEM, which the scan does not know of */
 } reading;
 
@@ -132,24 +133,11 @@ static void read_member(reading *r, int key) {
 }
 
 static void read_object(reading *r) {
-    char name[64];
+    int key;
     if (!ts_scan_enter(r->scan, '{'))
         return;
-    while (r->rc == TS_OK && ts_scan_key(r->scan, name, sizeof name)) {
-        int key = 0;
-        while (key < N_KEYS && strcmp(name, keys[key]) != 0)
-            key++;
-        if (key == N_KEYS) {
-            ts_scan_skip(r->scan);
-            continue;
-        }
-        if (has(r, key)) {
-            ts_scan_fail(r->scan, "'%s' is there twice", name);
-            return;
-        }
-        r->seen |= 1u << key;
+    while (r->rc == TS_OK && (key = ts_scan_member(r->scan, keys, N_KEYS, &r->seen)) >= 0)
         read_member(r, key);
-    }
     if (r->rc == TS_OK)
         ts_scan_end(r->scan);
 }
@@ -167,11 +155,12 @@ static int check_header(const reading *r, ts_error *err) {
             return ts_fail(err, TS_ERR_FORMAT, "it has no '%s'", keys[ours[i]]);
     for (int key = N_SINGLE; key < PLAN; key++)
         if (has(r, key) && r->length[key] != r->single[N_LAYERS])
-            return ts_fail(err, TS_ERR_FORMAT, "%s has %" PRIu32 " layers, expected num_layers, %" PRIu64, keys[key], r->length[key],
-                           r->single[N_LAYERS]);
-    return r->single[TOP_K] <= TS_ROUTER_MAX_EXPERTS
+            return ts_fail(err, TS_ERR_FORMAT, "%s has %" PRIu32 " layer%s, expected num_layers, %" PRIu64, keys[key], r->length[key],
+                           ts_plural(r->length[key]), r->single[N_LAYERS]);
+    return r->single[TOP_K] <= r->single[N_EXPERTS] || r->single[N_EXPERTS] == 0
                ? TS_OK
-               : ts_fail(err, TS_ERR_FORMAT, "top_k is %" PRIu64 ", expected at most %u", r->single[TOP_K], TS_ROUTER_MAX_EXPERTS);
+               : ts_fail(err, TS_ERR_FORMAT, "top_k is %" PRIu64 ", expected at most num_experts, %" PRIu64, r->single[TOP_K],
+                         r->single[N_EXPERTS]);
 }
 
 static uint64_t figure(const reading *r, uint32_t i, int key) {
@@ -192,7 +181,7 @@ static int expect_length(const reading *r, uint32_t i, int key, uint64_t expecte
     uint64_t n = row_length(r, i, key);
     if (n == expected)
         return TS_OK;
-    return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 ": %s has %" PRIu64 " elements, expected %" PRIu64, i, keys[key], n, expected);
+    return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 ": %s has %" PRIu64 " element%s, expected %" PRIu64, i, keys[key], n, ts_plural(n), expected);
 }
 
 /* Prefill and decode as told, and their sum as it must be. */
@@ -212,8 +201,8 @@ static int settle_split(reading *r, uint32_t i, ts_router_layer *l, ts_error *er
             return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 ": expert %" PRIu32 " has %" PRIu64 " slots, prefill and decode %" PRIu64,
                            i, e, sum[e], l->counts[0][e] + l->counts[1][e]);
     if (has(r, L_ROWS) && figure(r, i, L_ROWS) != l->rows[0] + l->rows[1])
-        return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 " has %" PRIu64 " rows, prefill and decode %" PRIu64, i,
-                       figure(r, i, L_ROWS), l->rows[0] + l->rows[1]);
+        return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 " has %" PRIu64 " row%s, prefill and decode %" PRIu64, i,
+                       figure(r, i, L_ROWS), ts_plural(figure(r, i, L_ROWS)), l->rows[0] + l->rows[1]);
     return TS_OK;
 }
 
@@ -226,8 +215,7 @@ static int settle_plain(reading *r, uint32_t i, ts_router_layer *l, ts_error *er
         return ts_fail_nomem(err, "counts", l->n_experts * sizeof **l->counts);
     for (uint32_t e = 0; e < l->n_experts; e++) {
         if (l->counts[1][e] > TS_SCAN_MAX_COUNT - sum)
-            return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 ": expert %" PRIu32 " has too many slots: %" PRIu64, i, e,
-                           l->counts[1][e]);
+            return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 ": its counts add up to more than %" PRIu64, i, TS_SCAN_MAX_COUNT);
         sum += l->counts[1][e];
     }
     if (l->top_k == 0 || sum % l->top_k != 0)
@@ -270,6 +258,9 @@ static int settle_layer(reading *r, uint32_t i, ts_error *err) {
         return TS_OK;
     if (top_k > r->single[TOP_K])
         return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 " has a top_k of %" PRIu64 ", the file's is %" PRIu64, i, top_k, r->single[TOP_K]);
+    if (top_k > n)
+        return ts_fail(err, TS_ERR_FORMAT, "layer %" PRIu32 ": its top_k is %" PRIu64 ", expected at most its %" PRIu64 " expert%s", i, top_k, n,
+                       ts_plural(n));
     l->n_experts = (uint32_t)n;
     l->top_k = (uint32_t)top_k;
     l->gate_nonfinite = figure(r, i, L_NONFINITE);

@@ -35,7 +35,7 @@ static int check_place(const char *path, bool overwrite, ts_error *err) {
 
 int ts_router_check_target(const char *path, bool overwrite, ts_error *err) {
     char *meta = NULL;
-    int rc = meta_path(path, &meta, err);
+    int rc = *path ? meta_path(path, &meta, err) : TS_OK; /* an empty path has a message of its own */
     if (rc == TS_OK)
         rc = check_place(path, overwrite, err);
     if (rc == TS_OK)

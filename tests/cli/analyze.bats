@@ -120,6 +120,47 @@ fails() { # PART WORDS...: exit 1, nothing on stdout, one line on stderr that ho
     fails "nowhere.json" analyze a.json --against nowhere.json
 }
 
+@test "options for other files are refused" {
+    printf '{"num_layers":1,"num_experts":2,"top_k":1,"counts":[[2,1]]}' >routed.json
+    printf 'layer,expert\n0,1\n0,0\n' >routed.csv
+    fails "--cache replays the neurons of FFN censuses: 'routed.json' is a routing census" analyze routed.json --cache
+    fails "--csv-top-k is for 'layer,expert' CSV files: 'routed.json' is none" analyze routed.json --csv-top-k 1
+    fails "--csv-experts is for 'layer,expert' CSV files: 'a.json' is none" analyze a.json --csv-experts 4
+    fails "--csv-top-k is for 'layer,expert' CSV files: 'a.json' is none" analyze a.json --csv-top-k 2
+    ts analyze routed.csv --csv-top-k 1 --csv-experts 2 >out
+    ts analyze routed.json --against routed.csv --csv-top-k 1 >out
+}
+
+@test "files of other kinds are named, also when another program wrote their JSON anew" {
+    ts analyze a.json --json >report.json
+    fails "'report.json' is a report, made by --json: expected an FFN census" analyze report.json
+    fails "'report.json' is a report, made by --json: expected a capture, census" inspect report.json
+    echo words >text
+    fails "'text' is of an unknown kind: expected an FFN or a routing census, or a CSV of lines 'layer,expert'" analyze text
+    printf '{"format_version":1,"kind":"experts","model":"","num_layers":0,"layers":[]}' >x.experts
+    mkdir anew
+    for file in x.experts a.json; do
+        ts inspect $file >plain 2>&1 || true
+        [ "$(wc -c <plain)" -gt 60 ]
+        for how in --indent=4 --sort-keys --tab; do
+            python3 -m json.tool $how $file anew/$file
+            (cd anew && ts inspect $file) >again 2>&1 || true
+            cmp plain again
+        done
+    done
+}
+
+@test "one of a kind is one word" {
+    ts merge -o sum.json a.json 2>err
+    [ "$(cat err)" = "turbospark merge: added up 1 file into 'sum.json'" ]
+    ts merge -o both.json a.json b.json 2>err
+    [ "$(cat err)" = "turbospark merge: added up 2 files into 'both.json'" ]
+    census blocks=1 passes=1 hot=9 >one.json
+    ts analyze one.json >out
+    grep -q ', 1 block, ' out
+    grep -qx "  'one.json': 1 pass" out
+}
+
 @test "a reader that leaves, a full disk: one line, exit 1" {
     [ -w /dev/full ] || skip "no /dev/full"
     code=0

@@ -218,7 +218,7 @@ END
     fails "'many/4.json': snapshot 0 is not finite in block 1" --positive p.json --negative many
     ts extract --positive p.json --negative nan.json -o d.gguf --drop-nonfinite 2>err >out
     [ "$(awk 'NR > 1 { print $NF }' out | paste -sd' ')" = '6+6 6+6 6+5' ]
-    grep -q '1 rows were left out' err
+    grep -q '1 row was left out' err
     ts extract -q --positive p.json --negative nan.json -o d.gguf --overwrite --drop-nonfinite --method pca >out
     [ "$(awk 'NR > 1 { print $NF }' out | paste -sd' ')" = '6+6 6+6 5+5' ]
 }

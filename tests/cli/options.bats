@@ -83,3 +83,53 @@ man_options() { # PAGE [the section it starts at]
     cmp a b
     cmp a c
 }
+
+fails() { # CODE LINE WORDS...: that status, nothing on stdout, that line alone on stderr
+    local wanted=$1 line=$2 code=0
+    shift 2
+    ts "$@" >out 2>err || code=$?
+    [ "$code" = "$wanted" ] && [ ! -s out ] && [ "$(cat err)" = "turbospark $1: $line" ] || { echo "exit $code"; cat out err; return 1; }
+}
+misused() { # LINE WORDS...
+    fails 2 "$1; try 'turbospark $2 --help'" "${@:2}"
+}
+
+@test "an option that would do nothing is refused" {
+    printf 'one\n' >list.txt
+    printf '{"prompt": "one"}\n{"token_ids": [1, 2]}\n' >list.jsonl
+    misused "'-s' needs '--temp' above 0" run -m model.gguf -p hi -s 3
+    misused "'--tap' needs something to tap: an instrument or '--steering'" run -m model.gguf -p hi --tap ask
+    misused "'--tap' needs something to tap: '--steering FILE'" logits -m model.gguf -f list.txt -o out.d --tap ask
+    misused "'--tap' is what bench compares: it takes none" bench -m model.gguf --tap ask
+    misused "'--corpus' and '--each-pass' exclude each other" bench -m model.gguf --corpus list.txt --each-pass
+    misused "'-s' needs '--random N'" sweep -m model.gguf -i list.txt --steering d.gguf -s 3
+    misused "'--steering-target' needs mode 'clamp', '--modes' has 'add,ablate'" sweep -m model.gguf -i list.txt --steering d.gguf --modes add,ablate --steering-target 2
+    for command in nodes capture census router logits extract bench; do
+        misused "option '-s': unknown option" "$command" -s 3
+    done
+    for words in 'capture' 'router' 'census'; do
+        fails 1 "chat template 'chatml' is of no use: 'list.txt' has no messages, and plain prompts are not wrapped (--chat)" \
+            $words -m model.gguf -i list.txt -o out.json --chat-template chatml
+    done
+    fails 1 "chat template 'chatml' is of no use: 'list.jsonl' has no messages, and plain prompts are not wrapped (--chat)" \
+        capture -m model.gguf -i list.jsonl -o out.json --chat-template chatml
+    [ "$(ls)" = "$(printf '%s\n' err list.jsonl list.txt model.gguf out)" ]
+    printf '{"messages": [{"role": "user", "content": "one"}]}\n' >chat.jsonl
+    ts capture -m model.gguf -i chat.jsonl -o out.json --chat-template chatml --layers 0:0 --format safetensors -q
+}
+
+@test "a variable that would do nothing is warned of" {
+    "$TS_BUILD_DIR/tests/bin/tiny_gguf" qwen3moe moe.gguf
+    TURBOSPARK_ROUTER_TRACE=1 ts run -m moe.gguf -p hi -n 1 >out 2>err
+    [ "$(cat err)" = "turbospark run: warning: TURBOSPARK_ROUTER_TRACE does nothing without a routing census (TURBOSPARK_ROUTER_HIST)" ]
+    TURBOSPARK_ROUTER_TRACE=yes TURBOSPARK_ROUTER_HIST=$PWD/r.json ts run -m moe.gguf -p hi -n 1 >out 2>err
+    [ "$(cat err)" = "turbospark run: warning: TURBOSPARK_ROUTER_TRACE: expected 1, got 'yes': no trace is kept" ]
+    ! grep -q '"trace"' r.json
+    for value in '' 0; do
+        TURBOSPARK_ROUTER_TRACE=$value ts run -m moe.gguf -p hi -n 1 >out 2>err
+        [ ! -s err ]
+    done
+    TURBOSPARK_ROUTER_TRACE=1 ts run -m moe.gguf -p hi -n 1 --router-hist r.json >out 2>err
+    [ ! -s err ]
+    grep -q '"trace"' r.json
+}

@@ -46,12 +46,13 @@ END
 listing() { find . ! -name out ! -name err | sort; }
 
 # Fails at once: one line naming '$1', nothing on stdout, nothing left.
-refused() { # TARGET WORDS
-    local code=0 before
+refused() { # TARGET WORDS, where @ is the target
+    local code=0 before words i
     before=$(listing)
-    # shellcheck disable=SC2086
-    timeout 60 "$TS_CLI" $2 >out 2>err </dev/null || code=$?
-    echo "turbospark $2: exit $code: $(cat err)"
+    read -ra words <<<"$2"
+    for i in "${!words[@]}"; do [ "${words[$i]}" != @ ] || words[i]=$1; done
+    timeout 60 "$TS_CLI" "${words[@]}" >out 2>err </dev/null || code=$?
+    echo "turbospark ${2//@/$1}: exit $code: $(cat err)"
     [ "$code" = 1 ] || [ "$code" = 2 ]
     [ ! -s out ]
     [ "$(wc -l <err)" = 1 ]
@@ -61,7 +62,7 @@ refused() { # TARGET WORDS
 }
 
 refused_by_all() { # TARGET
-    while read -r words; do refused "$1" "${words//@/$1}"; done < <(ways)
+    while read -r words; do refused "$1" "$words"; done < <(ways)
 }
 
 @test "folders, FIFOs, devices, dangling links and loops are no targets" {
@@ -74,6 +75,19 @@ refused_by_all() { # TARGET
     ln -s loop.json sub/loop.json
     for name in folder fifo linked full null dangling loop; do refused_by_all "sub/$name.json"; done
     [ -p sub/fifo.json ] && [ -L sub/full.json ]
+}
+
+@test "standard output and an empty path are no targets" {
+    refused_by_all ''
+    refused_by_all -
+    words='logits -m tiny.gguf -t 1 -q -f text.txt -o'
+    for target in '' -; do
+        code=0
+        # shellcheck disable=SC2086
+        "$TS_CLI" $words "$target" >out 2>err || code=$?
+        [ "$code" = 1 ] && [ "$(wc -l <err)" = 1 ] && grep -q "'$target'" err
+    done
+    [ ! -e ./- ]
 }
 
 @test "folders that are none, that nobody can write into, and names too long" {
@@ -134,7 +148,9 @@ refused_by_all() { # TARGET
     run_slow() { "$TS_CLI" "$@" >out1 2>err1 </dev/null & slow=$!; }
     for words in 'run -m tiny.gguf -t 1 -p hi -n 400 --ignore-eos --ffn-hist both.json' \
         'run -m tiny.gguf -t 1 -p hi -n 400 --ignore-eos --resid-capture both.json' \
-        'census -m tiny.gguf -t 1 -i prompts.txt -n 300 --ignore-eos -o both.json'; do
+        'census -m tiny.gguf -t 1 -i prompts.txt -n 300 --ignore-eos -o both.json' \
+        'router -m moe.gguf -t 1 -i prompts.txt -n 300 --ignore-eos -o both.json' \
+        'sweep -m tiny.gguf -t 1 --steering dir.gguf --modes add --scales 0,1 -i prompts.txt -n 300 --ignore-eos --json both.json'; do
         # shellcheck disable=SC2086
         run_slow $words
         for _ in $(seq 200); do [ -e both.json.lock ] && break; sleep 0.01; done

@@ -114,6 +114,7 @@ router() { ts router -m moe.gguf -i list.txt -t 1 --ignore-eos "$@"; }
     fi
     router -o out.json -n 20 --trace -q --resume
     cmp out.json whole.json
+    sed 's/"whole.json"/"out.json"/' whole.meta | cmp - out.meta
     [ ! -e out.json.part.router ]
 }
 
@@ -150,7 +151,7 @@ router() { ts router -m moe.gguf -i list.txt -t 1 --ignore-eos "$@"; }
     fails "cannot compare 'more.json' with 'a.json': its model file" analyze a.json --against more.json
     fails "'list.txt' is of an unknown kind" analyze a.json list.txt
     printf '{"num_layers":1,"num_experts":2,"top_k":1,"counts":[[1,1]]}' >plain.json
-    fails "it has 1 layers, expected 4" merge -o sum.json a.json plain.json
+    fails "it has 1 layer, expected 4" merge -o sum.json a.json plain.json
     [ ! -e sum.json ]
 }
 
@@ -165,7 +166,22 @@ router() { ts router -m moe.gguf -i list.txt -t 1 --ignore-eos "$@"; }
     sed 's/"counts":\[\[/"counts":[[NaN,/' a.json >nan.json
     fails "'nan.json': byte " analyze nan.json
     printf 'layer,expert\n0,1\n0;2\n' >bad.csv
-    fails "'bad.csv': line 3: expected 'layer,expert', two whole numbers" analyze bad.csv
+    fails "'bad.csv': line 3: expected 'layer,expert', two whole numbers, got '0;2'" analyze bad.csv
+    printf '0,1\n0,1,2\n' >wide.csv
+    fails "'wide.csv': line 2: expected 'layer,expert', two columns, got '0,1,2'" analyze wide.csv
+    printf '0,1,2\n' >wide.csv
+    fails "'wide.csv': line 1: expected 'layer,expert', two columns, got '0,1,2'" analyze wide.csv
+    printf '0,1\n2048,2\n' >limit.csv
+    fails "'limit.csv': line 2: layer 2048, expected 0 to 2047" inspect limit.csv
+    printf '0,1\n0,2\0\n' >nul.csv
+    fails "'nul.csv': line 2: a NUL byte, expected text" merge -o out.json nul.csv
+    printf '0,1\n0,2\n0,0\n0,1\n' >run.csv
+    fails "'run.csv': at least 4 lines of one layer stand together, more than its 3 experts: say how many a token gets (--csv-top-k)" analyze run.csv
+    printf '{"num_layers":1,"num_experts":2,"top_k":3,"counts":[[2,1]]}' >k.json
+    fails "'k.json': top_k is 3, expected at most num_experts, 2" analyze k.json
+    printf '\xef\xbb\xbflayer,expert\r\n0,1\r\n0,2\r\n' >sheet.csv
+    ts inspect sheet.csv >report
+    ts analyze sheet.csv --csv-top-k 1 >out
 }
 
 @test "an expert listed twice for a token is two slots, and reported, also from a file of others" {

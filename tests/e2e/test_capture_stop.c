@@ -92,7 +92,7 @@ static void stop_and_resume(const char *name, const char *whole, const char *dat
     }
     pid_t again = start(out, false); /* not by accident */
     assert_int_equal(spawn_wait(again, NULL), 1);
-    assert_line("exists already");
+    assert_line("is left of an unfinished run: go on with --resume, or start over with --overwrite");
     assert_int_equal(snapshots(out), before);
     assert_int_equal(spawn_wait(start(out, true), NULL), 0);
     assert_int_equal(snapshots(out), total);

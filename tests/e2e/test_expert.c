@@ -199,24 +199,8 @@ static void test_resume(void **state) {
     stop_now = 0;
     co.on_progress = NULL;
     co.resume = true;
-    for (int lost = 0; lost < 2; lost++) { /* without the experts' state it begins anew, to the same end */
-        if (lost) {
-            stop_now = 0;
-            co.on_progress = stop_after;
-            co.resume = false;
-            co.overwrite = true;
-            assert_int_equal(counted_run(&so, &co, &r, &err), TS_ERR_INTERRUPTED);
-            stop_now = 0;
-            co.on_progress = NULL;
-            co.resume = true;
-            co.overwrite = false;
-            assert_int_equal(remove(e2e_path("parts.json.part.experts")), 0);
-        }
-        e2e_ok(counted_run(&so, &co, &r, &err), &err);
-        same_bytes(e2e_path("parts.experts"), e2e_path("whole.experts"));
-        same_bytes(e2e_path("parts.detail"), e2e_path("parts.detail"));
-        assert_null(fopen(e2e_path("parts.json.part.experts"), "rb"));
-    }
+    e2e_ok(counted_run(&so, &co, &r, &err), &err);
+    same_bytes(e2e_path("parts.experts"), e2e_path("whole.experts"));
 }
 
 static void test_dense(void **state) {
@@ -224,7 +208,6 @@ static void test_dense(void **state) {
     ts_census_result r;
     run_census(text_options(), "dense.json", TS_TAP_REDIRECT, &r);
     assert_null(fopen(e2e_path("dense.experts"), "rb"));
-    assert_null(fopen(e2e_path("dense.json.part.experts"), "rb"));
 }
 
 static int run(void) {

@@ -373,15 +373,15 @@ static void checkpoint_resumes(void **state) {
     ts_census_free(&c);
     for (uint32_t g = 0; g < 2; g++)
         make_generation(s2, t2, 3, &y);
-    make_ok(ts_ffn_checkpoint_write("x.state", "plan", s2, t2, &at, &err), &err);
+    make_ok(ts_ffn_checkpoint_write("x.state", "plan", s2, t2, NULL, &at, &err), &err);
     ts_ffn_stats_free(s2);
     ts_ffn_stats_free(t2);
     s2 = make_stats(widths, N_BLOCKS);
     t2 = make_stats(shared_widths, N_BLOCKS);
-    make_ok(ts_ffn_checkpoint_read("x.state", "plan", s2, t2, &back, &found, &err), &err);
+    make_ok(ts_ffn_checkpoint_read("x.state", "plan", s2, t2, NULL, &back, &found, &err), &err);
     assert_true(found);
     assert_memory_equal(&at, &back, sizeof at);
-    make_ok(ts_ffn_checkpoint_write("y.state", "plan", s2, t2, &at, &err), &err);
+    make_ok(ts_ffn_checkpoint_write("y.state", "plan", s2, t2, NULL, &at, &err), &err);
     make_same_files("x.state", "y.state");
     for (uint32_t g = 0; g < 2; g++)
         make_generation(s2, t2, 3, &y);
@@ -397,17 +397,68 @@ static void checkpoint_resumes(void **state) {
     ts_ffn_stats_free(t2);
 }
 
-static int read_checkpoint(const char *path, const char *plan, const uint32_t *w, bool with_shared,
-                           ts_error *err) {
+static int read_checkpoint_of(const char *path, const char *plan, const uint32_t *w, bool with_shared,
+                              ts_experts *x, ts_error *err) {
     ts_ffn_stats *s = make_stats(w, N_BLOCKS),
                  *t = with_shared ? make_stats(shared_widths, N_BLOCKS) : NULL;
     ts_ffn_progress at;
     bool found;
-    int rc = ts_ffn_checkpoint_read(path, plan, s, t, &at, &found, err);
+    int rc = ts_ffn_checkpoint_read(path, plan, s, t, x, &at, &found, err);
     assert_int_equal(found, rc == TS_OK && access(path, F_OK) == 0);
     ts_ffn_stats_free(s);
     ts_ffn_stats_free(t);
     return rc;
+}
+
+static int read_checkpoint(const char *path, const char *plan, const uint32_t *w, bool with_shared,
+                           ts_error *err) {
+    return read_checkpoint_of(path, plan, w, with_shared, NULL, err);
+}
+
+static void make_experts(ts_experts *x, uint32_t width) {
+    ts_error err = {0};
+    make_ok(ts_experts_init(x, 3, &err), &err);
+    make_ok(ts_expert_layer_init(&x->layers[1], 5, 2, width, &err), &err);
+}
+
+/* A model's experts lie in the same file, every digit of them. */
+static void checkpoint_has_experts(void **state) {
+    (void)state;
+    enum { WIDTH = 3 };
+    ts_ffn_stats *s = make_stats(widths, N_BLOCKS);
+    ts_ffn_progress at = {0};
+    ts_experts x, back, wide;
+    ts_error err = {0};
+    make_experts(&x, WIDTH);
+    make_experts(&back, WIDTH);
+    make_experts(&wide, WIDTH + 1);
+    ts_expert_layer *l = &x.layers[1];
+    x.decode_passes = 7;
+    l->rows[0] = 4;
+    l->rows[3] = 10;
+    l->bucket_count[20] = 14 * WIDTH;
+    for (int i = 0; i < WIDTH; i++)
+        l->mass[i] = 1.0 / 3.0 + i;
+    l->mass[3 * WIDTH] = 1e-300;
+    make_ok(ts_ffn_checkpoint_write("x", "plan", s, NULL, &x, &at, &err), &err);
+    make_ok(read_checkpoint_of("x", "plan", widths, false, &back, &err), &err);
+    assert_int_equal(back.decode_passes, 7);
+    assert_memory_equal(back.layers[1].rows, l->rows, 5 * sizeof *l->rows);
+    assert_memory_equal(back.layers[1].mass, l->mass, 5 * WIDTH * sizeof *l->mass);
+    assert_int_equal(back.layers[1].bucket_count[20], 14 * WIDTH);
+    assert_int_equal(read_checkpoint_of("x", "plan", widths, false, &wide, &err), TS_ERR_STATE);
+    assert_non_null(strstr(err.message, "another shape of the experts"));
+    assert_int_equal(read_checkpoint("x", "plan", widths, false, &err), TS_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "longer than its blocks"));
+    l->rows[0]++;
+    make_ok(ts_ffn_checkpoint_write("x", "plan", s, NULL, &x, &at, &err), &err);
+    assert_int_equal(read_checkpoint_of("x", "plan", widths, false, &back, &err), TS_ERR_FORMAT);
+    make_ok(ts_ffn_checkpoint_write("x", "plan", s, NULL, NULL, &at, &err), &err);
+    assert_true(read_checkpoint_of("x", "plan", widths, false, &back, &err) < 0);
+    ts_experts_free(&x);
+    ts_experts_free(&back);
+    ts_experts_free(&wide);
+    ts_ffn_stats_free(s);
 }
 
 static void checkpoint_refuses(void **state) {
@@ -419,7 +470,7 @@ static void checkpoint_refuses(void **state) {
     ts_error err = {0};
     assert_int_equal(read_checkpoint("none", "plan", widths, false, &err), TS_OK);
     make_generation(s, NULL, 3, &x);
-    make_ok(ts_ffn_checkpoint_write("c", "plan", s, NULL, &at, &err), &err);
+    make_ok(ts_ffn_checkpoint_write("c", "plan", s, NULL, NULL, &at, &err), &err);
     make_ok(read_checkpoint("c", "plan", widths, false, &err), &err);
     assert_int_equal(read_checkpoint("c", "other", widths, false, &err), TS_ERR_STATE);
     assert_non_null(strstr(err.message, "checkpoint 'c': it belongs to another corpus or options"));
@@ -453,6 +504,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(writer_refuses, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(overwrites_a_link, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(checkpoint_resumes, tmp_setup, tmp_teardown),
+        cmocka_unit_test_setup_teardown(checkpoint_has_experts, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(checkpoint_refuses, tmp_setup, tmp_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,7 +105,7 @@ static void edited_json(void **state) {
     refuse_edit(",\"mass\":[[", ",\"other\":[[", "it has no 'mass'");
     refuse_edit("}", "}x", "expected the end of the file, got 'x'");
     refuse_edit("],[],[", "],[],[],[", "rows, expected num_layers, 3");
-    refuse_edit("],[],[", "],[1],[", "block 1: overlap_hits has 1 elements, expected 4");
+    refuse_edit("],[],[", "],[1],[", "block 1: overlap_hits has 1 element, expected 4");
 }
 
 /* Every cut and many changed bytes: an error or, where only digits the checks allow changed, a

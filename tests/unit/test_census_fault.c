@@ -57,7 +57,7 @@ static int work_add(ts_error *err) {
 
 static int work_checkpoint(ts_error *err) {
     ts_ffn_progress at = {0};
-    return ts_ffn_checkpoint_write("out.state", "plan", counted, NULL, &at, err);
+    return ts_ffn_checkpoint_write("out.state", "plan", counted, NULL, NULL, &at, err);
 }
 
 static int work_resume(ts_error *err) {
@@ -67,7 +67,7 @@ static int work_resume(ts_error *err) {
     bool found;
     if (ts_ffn_stats_create(&s, widths, 3, &one) != 0)
         return ts_fail_nomem(err, "an accumulator", sizeof one);
-    int rc = ts_ffn_checkpoint_read("in.state", "plan", s, NULL, &at, &found, err);
+    int rc = ts_ffn_checkpoint_read("in.state", "plan", s, NULL, NULL, &at, &found, err);
     assert_int_equal(found, rc == TS_OK);
     ts_ffn_stats_free(s);
     return rc;

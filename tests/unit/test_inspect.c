@@ -15,6 +15,7 @@
 
 #include "core/buf.h"
 #include "core/file.h"
+#include "store/inspect_sniff.h"
 #include "store/resid_out.h"
 #include "store/safetensors.h"
 
@@ -245,12 +246,12 @@ static void damaged_data(void **state) {
     data[17] ^= 1;
     put(DATA, data, n - 1);
     refuses(PAIR, "expected 96 bytes (3 x 2 x 4 floats), found 95");
-    refuses(META, "expected 96 bytes of rows, found 95");
+    refuses(META, "expected 96 bytes, found 95");
     put(DATA, data, n);
     unlink(META);
     says(PAIR, "size (no hash is recorded)");
     put(META, "{\"format_version\": 2, \"kind\": \"resid\"}", 39);
-    refuses(PAIR, "'format_version': expected 1 to 1, got 2");
+    refuses(PAIR, "'format_version': expected 1, got 2");
     put(META, meta, m / 2);
     refuses(PAIR, META);
     put(META, meta, m);
@@ -574,8 +575,87 @@ static void deep_json(void **state) {
     free(text);
 }
 
+/* The kind of a file is told by its keys, whatever their order and the white space: what another program wrote anew keeps it. */
+static void sorts(void **state) {
+    static const struct {
+        const char *text;
+        enum ts_file_sort sort;
+    } files[] = {
+        {"{\"format_version\":1,\"kind\":\"experts\",\"layers\":[[1,2],null]}", TS_SORT_EXPERTS},
+        {"{\"format_version\":1,\"kind\":\"ffn-detail\",\"of\":{\"kind\":\"ffn\",\"file\":\"a\\\"}\"}}", TS_SORT_DETAIL},
+        {"{\"format_version\":1,\"kind\":\"ffn\",\"model\":{\"layers\":1,\"hidden\":2,\"layout\":3}}", TS_SORT_META},
+        {"{\"format_version\":1,\"kind\":\"router\"}", TS_SORT_META},
+        {"{\"format_version\":1,\"kind\":\"sweep\",\"cells\":[]}", TS_SORT_REPORT},
+        {"{\"turbospark_partial\":1,\"kind\":\"resid\"}", TS_SORT_PARTIAL},
+        {"{\"num_layers\":1,\"inter\":2,\"overlap_ks\":[1,1,1,1]}", TS_SORT_CENSUS},
+        {"{\"num_layers\":1,\"num_experts\":2,\"top_k\":1,\"counts\":[[1,0]]}", TS_SORT_ROUTER},
+        {"{\"rows\":1,\"vocab_size\":2,\"token_ids\":[1,0]}", TS_SORT_LOGITS},
+        {"{\"layers\":1,\"hidden\":2,\"layout\":\"x\"}", TS_SORT_PAIR},
+        {"{\"model\":{\"format_version\":1,\"kind\":\"ffn\"}}", TS_SORT_JSON},
+        {"{\"a\":[{\"num_layers\":1,\"num_experts\":2,\"top_k\":1}]}", TS_SORT_JSON},
+        {"{\"kind\":\"ffn\",", TS_SORT_JSON},
+        {"{\"kind", TS_SORT_JSON},
+    };
+    static const size_t flags[] = {JSON_COMPACT, JSON_INDENT(4), JSON_INDENT(2), JSON_SORT_KEYS, JSON_SORT_KEYS | JSON_INDENT(7)};
+    enum ts_file_sort sort;
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        json_t *v = json_loads(files[i].text, 0, NULL);
+        put(OTHER, files[i].text, strlen(files[i].text));
+        assert_int_equal(ts_sniff(OTHER, &sort, NULL), TS_OK);
+        assert_int_equal(sort, files[i].sort);
+        for (size_t k = 0; v && k < sizeof flags / sizeof *flags; k++) {
+            char *text = json_dumps(v, flags[k]);
+            put(OTHER, text, strlen(text));
+            assert_int_equal(ts_sniff(OTHER, &sort, NULL), TS_OK);
+            if (sort != files[i].sort)
+                fail_msg("%d, expected %d: %s", sort, files[i].sort, text);
+            free(text);
+        }
+        json_decref(v);
+    }
+}
+
+/* Also where the keys come after what is long. */
+static void sorts_late_keys(void **state) {
+    ts_buf b = {0};
+    enum ts_file_sort sort;
+    (void)state;
+    ts_buf_text(&b, "{\n    \"counts\": [");
+    for (int i = 0; i < 100000; i++)
+        ts_buf_printf(&b, "%s\n        [\n            %d\n        ]", i ? "," : "", i);
+    ts_buf_text(&b, "\n    ],\n    \"num_experts\": 1,\n    \"num_layers\": 100000,\n    \"top_k\": 1\n}\n");
+    assert_false(b.failed);
+    put(OTHER, b.data, b.length);
+    ts_buf_free(&b);
+    assert_int_equal(ts_sniff(OTHER, &sort, NULL), TS_OK);
+    assert_int_equal(sort, TS_SORT_ROUTER);
+}
+
+static void sorts_lists(void **state) {
+    static const struct {
+        const char *text;
+        enum ts_file_sort sort;
+    } files[] = {{"layer,expert\n0,1\n", TS_SORT_ROUTER_CSV},       {"\xEF\xBB\xBFlayer,expert\r\n", TS_SORT_ROUTER_CSV},
+                 {"\xEF\xBB\xBF" "0,1\r\n", TS_SORT_ROUTER_CSV}, {"0,1,2\n", TS_SORT_ROUTER_CSV},
+                 {"0,1.5\n", TS_SORT_ROUTER_CSV},                  {"0,1", TS_SORT_ROUTER_CSV},
+                 {"layer,expert,weight\n", TS_SORT_ROUTER_CSV},    {"1,2, many\n", TS_SORT_UNKNOWN},
+                 {"layer,expertise\n", TS_SORT_UNKNOWN},           {"", TS_SORT_UNKNOWN},
+                 {"12\n", TS_SORT_UNKNOWN}};
+    enum ts_file_sort sort;
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        put(OTHER, files[i].text, strlen(files[i].text));
+        assert_int_equal(ts_sniff(OTHER, &sort, NULL), TS_OK);
+        if (sort != files[i].sort)
+            fail_msg("%d, expected %d: %s", sort, files[i].sort, files[i].text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sorts),           cmocka_unit_test(sorts_late_keys),
+        cmocka_unit_test(sorts_lists),
         cmocka_unit_test(pair_rows),       cmocka_unit_test(safetensors_rows),
         cmocka_unit_test(reports),         cmocka_unit_test(damaged_pair),
         cmocka_unit_test(damaged_data),    cmocka_unit_test(foreign_safetensors),

@@ -137,7 +137,9 @@ static void foreign_partial(void **state) {
     assert_int_equal(ts_resid_out_open(&s, &second, &done, &err), TS_ERR_STATE); /* locked */
     assert_null(second);
     ts_resid_out_abandon(o, false);
-    s.resume = false; /* starts over */
+    s.resume = false; /* not thrown away unasked; told to, it starts over */
+    refuse(s, TS_ERR_ARG, "is left of an unfinished run: go on with --resume, or start over with --overwrite");
+    s.overwrite = true;
     assert_int_equal(ts_resid_out_open(&s, &o, &done, &err), TS_OK);
     assert_int_equal(done.rows, 0);
     ts_resid_out_abandon(o, false);

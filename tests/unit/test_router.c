@@ -235,7 +235,7 @@ static void test_edited(void **state) {
     refuse_edit("\"counts\":[[", "\"counts\":[[NaN,", "expected a number, got 'N'");
     refuse_edit("\"counts\":[[", "\"counts\":[[-1,", "expected a whole number");
     refuse_edit("\"counts\":[[", "\"counts\":[[99999999999999999999,", "expected a whole number");
-    refuse_edit("\"trace\":[[", "\"trace\":[[7,", "layer 0: its trace has elements: 47, expected 46");
+    refuse_edit("\"trace\":[[", "\"trace\":[[7,", "layer 0: the elements of its trace are 47, expected 46");
     refuse_edit("\"gate_mass\":[[", "\"gate_mass\":[[1e999,", "expected a number from 0");
     refuse_edit("\"gate_mass\":[[", "\"gate_mass\":[[0,", "gate_mass has 6 elements, expected 5");
     refuse_edit("\"duplicates\":[2", "\"duplicates\":[1", "its duplicates are 1, expected 2");
@@ -256,10 +256,10 @@ static void test_hostile(void **state) {
     refuse_text("{\"num_layers\":1,\"num_experts\":0,\"top_k\":1,\"counts\":[[]]}", "no layer has experts");
     refuse_text("{\"num_layers\":1,\"num_experts\":2,\"top_k\":2,\"counts\":[[1,2]]}", "add up to 3, no multiple of top_k, 2");
     refuse_text("{\"num_layers\":1,\"num_experts\":2,\"top_k\":0,\"counts\":[[1,1]]}", "no multiple of top_k, 0");
-    refuse_text("{\"num_layers\":1,\"num_experts\":2,\"top_k\":1,\"counts\":[[1152921504606846976,1]]}", "too many slots");
+    refuse_text("{\"num_layers\":1,\"num_experts\":2,\"top_k\":1,\"counts\":[[1152921504606846976,1]]}", "layer 0: its counts add up to more than 1152921504606846976");
     refuse_text("{\"num_layers\":1,\"num_experts\":2,\"top_k\":1,\"counts\":[[1,1]],\"trace\":[[0,0]]}", "its trace holds expert 0 2 times, its counts say 1");
     refuse_text("{\"num_layers\":1,\"num_experts\":2,\"top_k\":1,\"counts\":[[1,1]],\"trace\":[[0,5]]}", "is expert 5, it has 2");
-    refuse_text("{\"num_layers\":2,\"num_experts\":2,\"top_k\":1,\"counts\":[[1,1],[]],\"trace\":[[0,1],[0]]}", "layer 1: trace has 1 elements, expected 0");
+    refuse_text("{\"num_layers\":2,\"num_experts\":2,\"top_k\":1,\"counts\":[[1,1],[]],\"trace\":[[0,1],[0]]}", "layer 1: trace has 1 element, expected 0");
     refuse_text("{\"num_layers\":1,\"num_experts\":2,\"top_k\":1,\"counts\":[[1,1]]} x", "expected the end of the file");
 }
 
@@ -328,13 +328,58 @@ static void test_csv_wrong(void **state) {
     refuse_csv("layer,expert\n", &none, "no line");
     refuse_csv("layer,expert\n0,1\n0;2\n", &none, "line 3: expected 'layer,expert', two whole numbers");
     refuse_csv("0,1\n0,-2\n", &none, "line 2");
-    refuse_csv("0,1\n0,2,3\n", &none, "line 2");
-    refuse_csv("0,nan\n", &none, "line 1");
-    refuse_csv("0,99999999999999999999999\n", &none, "line 1");
-    refuse_csv("9999,1\n", &none, "line 1");
-    refuse_csv("0,1\n0,1\n1,2\n0,3\n0,4\n", &two, "line 4: before it stand 1 lines of one layer, no multiple of 2");
+    refuse_csv("0,1\n0,2,3\n", &none, "line 2: expected 'layer,expert', two columns, got '0,2,3'");
+    refuse_csv("0,1\n0\n", &none, "line 2: expected 'layer,expert', two whole numbers, got '0'");
+    refuse_csv("0,nan\n", &none, "line 1: expected 'layer,expert', two whole numbers, got '0,nan'");
+    refuse_csv("0,1.5\n", &none, "line 1: expected 'layer,expert', two whole numbers, got '0,1.5'");
+    refuse_csv("0, 1\n", &none, "line 1: expected 'layer,expert', two whole numbers, got '0, 1'");
+    refuse_csv("0,1\nlayer,expert\n", &none, "line 2: expected 'layer,expert', two whole numbers, got 'layer,expert'");
+    refuse_csv("0,99999999999999999999999\n", &none, "line 1: expert 99999999999999999999999, expected 0 to 1048575");
+    refuse_csv("0,1048576\n", &none, "line 1: expert 1048576, expected 0 to 1048575");
+    refuse_csv("2048,1\n", &none, "line 1: layer 2048, expected 0 to 2047");
+    refuse_csv("0,1\n\xEF\xBB\xBF" "0,1\n", &none, "line 2: expected");
+    refuse_csv("0,1\n0,1\n1,2\n0,3\n0,4\n", &two, "line 4: before it stands 1 line of one layer, no multiple of 2 experts");
+    refuse_csv("0,1\n0,2\n0,1\n0,2\n", &none, "at least 4 lines of one layer stand together, more than its 3 experts: say how many");
+    refuse_csv("0,1048575\n1,0\n", &none, "2 layers of 1048576 experts are 2097152 counts, expected at most 1048576");
+    refuse_csv("0,0\n0,0\n", &two, "has 1 expert, expected at least the 2 a token gets");
     refuse_csv("0,5\n", &few, "has expert 5, expected ids below 3");
     refuse_csv("0,111111111111111111111111111111111111111111111111111111111111111111111111111111111\n", &none, "line 1: a line of more than");
+}
+
+static void test_csv_nul(void **state) {
+    (void)state;
+    const ts_router_csv_options none = {0};
+    ts_router r;
+    ts_error err = {0};
+    tmp_write("e.csv", "0,1\n0,2\0003\n", 10);
+    assert_int_equal(ts_router_read_csv("e.csv", &none, &r, &err), TS_ERR_FORMAT);
+    assert_string_equal(err.message, "'e.csv': line 2: a NUL byte, expected text");
+    assert_int_equal(err.position, 2);
+}
+
+/* A spreadsheet's mark and line ends, with and without the header, no end at the last line. */
+static void test_csv_spreadsheet(void **state) {
+    (void)state;
+    static const char *const texts[] = {"\xEF\xBB\xBFlayer,expert\r\n0,1\r\n0,2\r\n1,3\r\n1,0\r\n", "\xEF\xBB\xBF" "0,1\r\n0,2\r\n\r\n1,3\n1,0",
+                                        "layer,expert\n0,1\n0,2\n1,3\n1,0\n"};
+    const ts_router_csv_options two = {.top_k = 2};
+    for (size_t i = 0; i < 3; i++) {
+        ts_router r;
+        ts_error err = {0};
+        tmp_write("e.csv", texts[i], strlen(texts[i]));
+        if (ts_router_read_csv("e.csv", &two, &r, &err) != TS_OK)
+            fail_msg("%zu: %s", i, err.message);
+        assert_int_equal(r.n_layers, 2);
+        assert_int_equal(r.layers[1].n_experts, 4);
+        assert_true(r.layers[1].trace[0] == 3 && r.layers[1].trace[1] == 0);
+        ts_router_free(&r);
+    }
+}
+
+static void test_top_k(void **state) {
+    (void)state;
+    refuse_text("{\"num_layers\":1,\"num_experts\":3,\"top_k\":4,\"counts\":[[1,1,2]]}", "top_k is 4, expected at most num_experts, 3");
+    refuse_text("{\"num_layers\":2,\"num_experts\":3,\"top_k\":2,\"counts\":[[1,1,2],[4]]}", "layer 1: its top_k is 2, expected at most its 1 expert");
 }
 
 /* ---- the analysis */
@@ -406,6 +451,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_cut_and_flipped, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(test_meta, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(test_csv_wrong, tmp_setup, tmp_teardown),
+        cmocka_unit_test_setup_teardown(test_csv_nul, tmp_setup, tmp_teardown),
+        cmocka_unit_test_setup_teardown(test_csv_spreadsheet, tmp_setup, tmp_teardown),
+        cmocka_unit_test_setup_teardown(test_top_k, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(test_analysis, tmp_setup, tmp_teardown),
         cmocka_unit_test_setup_teardown(test_commands, tmp_setup, tmp_teardown),
     };
