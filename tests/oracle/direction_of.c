@@ -50,6 +50,7 @@ int main(int argc, char **argv) {
     ts_direction_options o = {.n_threads = 2};
     ts_direction_set set[2];
     const float *control[1024] = {0};
+    float *x = NULL;
     raw r[2];
     ts_direction *d;
     ts_error err = {0};
@@ -66,8 +67,7 @@ int main(int argc, char **argv) {
             argv[4 + i], (int64_t)(n / (size_t)(layers * hidden)), layers, hidden, read_raw, &r[i]};
     }
     if (argc > 7) {
-        const float *x = load(argv[7], &n);
-
+        x = load(argv[7], &n);
         for (int32_t l = 0; l < layers && l < 1024; l++)
             control[l] = x + (size_t)(l * hidden);
         o.orthogonal = control;
@@ -80,5 +80,8 @@ int main(int argc, char **argv) {
     for (int32_t l = 0; l < layers; l++)
         print_block(&d->blocks[l]);
     ts_direction_free(d);
+    free(x);
+    for (int i = 0; i < 2; i++)
+        ts_free(r[i].x);
     return 0;
 }
