@@ -5,6 +5,7 @@
 #   PREFIX=P      install: where to (default /usr/local); DESTDIR=D stages it below D
 #   UPDATE=1      test-archs: write doc/architectures.md anew
 #   JOBS=N        compile with N jobs (default: all cores)
+#   WERROR=1      warnings are errors, as in CI
 #   QUICK=1       asan: unit tests, and end-to-end ones of tiny models
 #   SECONDS=N     fuzz: run each target so long (default 60)
 
@@ -14,7 +15,7 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 SECONDS ?= 60
 
 comma     := ,
-configure  = mkdir -p $(1); cmake -S . -B $(1) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2) >$(1)/configure.log 2>&1 \
+configure  = mkdir -p $(1); cmake -S . -B $(1) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTS_WERROR=ON) $(2) >$(1)/configure.log 2>&1 \
                  || { cat $(1)/configure.log; exit 1; }
 compile    = @$(call configure,$(1),$(2)); cmake --build $(1) -j $(JOBS)
 

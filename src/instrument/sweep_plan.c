@@ -101,7 +101,7 @@ static int make_rule(const ts_sweep *w, size_t mode, double scale, ts_steer_rule
 /* Scale 0 needs no control arms: it edits nothing, whatever the direction. */
 static int add_cells(ts_sweep *w, size_t mode, size_t band_index, ts_error *err) {
     ts_range band;
-    int32_t n_blocks;
+    int32_t n_blocks = 0;
     int rc = resolve_band(w, band_index, &band, &n_blocks, err);
     for (size_t i = 0; rc == TS_OK && i < w->o->n_scales; i++) {
         ts_steer_rule rule;
