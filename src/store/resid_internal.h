@@ -53,6 +53,9 @@ int ts_resid_paths_init(ts_resid_paths *p, const ts_resid_spec *spec, ts_error *
 void ts_resid_paths_free(ts_resid_paths *p);
 /* TS_ERR_ARG naming the first file of a result that is there already. */
 int ts_resid_paths_vacant(const ts_resid_paths *p, ts_error *err);
+/* Whether rows of an unfinished run stand there; and TS_ERR_ARG naming what is left of one. */
+bool ts_resid_paths_partial(const ts_resid_paths *p);
+int ts_resid_paths_unfinished(const ts_resid_paths *p, ts_error *err);
 /* A process killed between the renames left the finished data under its final name: gives it back
  * its partial one, after what names it is gone. `finishing` is the length its state told. */
 int ts_resid_paths_recover(const ts_resid_paths *p, uint64_t finishing, bool *recovered,

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/mem.h"
 #include "store/resid_internal.h"
 
@@ -78,12 +79,14 @@ static int find_start(ts_resid_out *o, const ts_resid_spec *spec, ts_error *err)
             rc = ts_resid_paths_recover(&o->paths, o->now.finishing, &recovered, err);
     }
     if (rc == TS_OK && !spec->resume && !spec->overwrite)
-        rc = ts_file_keep_unfinished(o->paths.state, err);
+        rc = ts_resid_paths_unfinished(&o->paths, err);
     if (rc == TS_OK && !recovered && !spec->overwrite)
         rc = ts_resid_paths_vacant(&o->paths, err);
     if (rc < 0)
         return rc;
     if (!found) {
+        if (spec->resume && ts_resid_paths_partial(&o->paths))
+            ts_log(TS_LOG_WARN, "'%s' has no checkpoint yet: starting over", o->paths.part);
         ts_resid_paths_remove_partial(&o->paths);
         o->now.row_bytes = o->reserve;
     }

@@ -50,6 +50,16 @@ static int check_pair(const ts_resid_paths *p, ts_error *err) {
     return ts_file_check_target(p->meta, err);
 }
 
+/* A link would be replaced by the file renamed over it, and the pair's files belong beside each other. */
+static int refuse_links(const ts_resid_paths *p, ts_error *err) {
+    const char *const files[] = {p->out, p->data, p->meta};
+    struct stat st;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] != NULL && lstat(files[i], &st) == 0 && S_ISLNK(st.st_mode))
+            return ts_fail(err, TS_ERR_IO, "cannot write '%s': it is a link; name the file it leads to", files[i]);
+    return TS_OK;
+}
+
 int ts_resid_paths_init(ts_resid_paths *p, const ts_resid_spec *spec, ts_error *err) {
     bool pair = spec->format == TS_CAPTURE_F32;
     *p = (ts_resid_paths){.out = ts_strdup(spec->path)};
@@ -63,7 +73,9 @@ int ts_resid_paths_init(ts_resid_paths *p, const ts_resid_spec *spec, ts_error *
     int rc = ts_file_check_target(p->out, err);
     if (rc == TS_OK)
         rc = ts_file_check_target(p->data, err);
-    return rc == TS_OK && pair ? check_pair(p, err) : rc;
+    if (rc == TS_OK && pair)
+        rc = check_pair(p, err);
+    return rc == TS_OK ? refuse_links(p, err) : rc;
 }
 
 int ts_resid_paths_vacant(const ts_resid_paths *p, ts_error *err) {
@@ -74,6 +86,16 @@ int ts_resid_paths_vacant(const ts_resid_paths *p, ts_error *err) {
             return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it",
                            files[i]);
     return TS_OK;
+}
+
+bool ts_resid_paths_partial(const ts_resid_paths *p) {
+    struct stat st;
+    return lstat(p->part, &st) == 0 && st.st_size > 0;
+}
+
+int ts_resid_paths_unfinished(const ts_resid_paths *p, ts_error *err) {
+    int rc = ts_file_keep_unfinished(p->state, err);
+    return rc == TS_OK && ts_resid_paths_partial(p) ? ts_file_keep_unfinished(p->part, err) : rc;
 }
 
 static int remove_file(const char *path, ts_error *err) {

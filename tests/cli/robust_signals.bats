@@ -123,6 +123,21 @@ each_moment() { # FILE WORDS [report]
     done
 }
 
+@test "capture: rows without a checkpoint are not thrown away unasked" {
+    rm -rf made*
+    head -c 4096 /dev/zero >made.json.part
+    words='capture -m tiny.gguf -t 1 -i few.txt -o made.json'
+    code=0
+    # shellcheck disable=SC2086
+    "$TS_CLI" $words 2>err || code=$?
+    [ "$code" = 1 ] && grep -q "'made.json.part' is left of an unfinished run" err && [ -s made.json.part ]
+    # shellcheck disable=SC2086
+    "$TS_CLI" $words --resume 2>err
+    grep -q "'made.json.part' has no checkpoint yet: starting over" err
+    ts inspect made.json >report
+    rm -rf made*
+}
+
 # Kills WORDS once FILE is there and some more was done.
 kill_with() { # FILE WORDS
     local pid

@@ -77,6 +77,20 @@ refused_by_all() { # TARGET
     [ -p sub/fifo.json ] && [ -L sub/full.json ]
 }
 
+@test "a capture does not take the place of a link" {
+    printf '{}' >leads.json
+    ln -s leads.json link.json
+    cp -P link.json link.safetensors
+    for out in link.json link.safetensors; do
+        code=0
+        "$TS_CLI" capture -q -m tiny.gguf -t 1 -c 64 -i prompts.txt --overwrite -o "$out" 2>err || code=$?
+        [ "$code" = 1 ]
+        grep -q "'$out': it is a link" err
+        [ -L "$out" ]
+    done
+    [ "$(cat leads.json)" = '{}' ]
+}
+
 @test "standard output and an empty path are no targets" {
     refused_by_all ''
     refused_by_all -
