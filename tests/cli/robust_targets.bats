@@ -165,10 +165,17 @@ refused_by_all() { # TARGET
         'census -m tiny.gguf -t 1 -i prompts.txt -n 300 --ignore-eos -o both.json' \
         'router -m moe.gguf -t 1 -i prompts.txt -n 300 --ignore-eos -o both.json' \
         'sweep -m tiny.gguf -t 1 --steering dir.gguf --modes add --scales 0,1 -i prompts.txt -n 300 --ignore-eos --json both.json'; do
-        # shellcheck disable=SC2086
-        run_slow $words
-        for _ in $(seq 200); do [ -e both.json.lock ] && break; sleep 0.01; done
-        kill -STOP "$slow"
+        for _ in $(seq 10); do # it may be over before it is stopped
+            # shellcheck disable=SC2086
+            run_slow $words
+            for _ in $(seq 200); do [ -e both.json.lock ] && break; sleep 0.01; done
+            sleep 0.02 # from the file to its lock
+            kill -STOP "$slow" || true
+            [ ! -e both.json.lock ] || break
+            kill -CONT "$slow" || true
+            wait "$slow"
+            rm -f both.*
+        done
         code=0
         # shellcheck disable=SC2086
         "$TS_CLI" $words >out 2>err || code=$?

@@ -156,8 +156,9 @@ static void killed(bool text, bool trace) {
     remove_outputs();
     for (int i = 0; i < MAX_TRIES && n_killed < N_KILLS; i++) {
         int code = in_child(&(job){.text = text, .trace = trace, .resume = i > 0}, 1 + (long)rand() % (w->ms * 2 / 3));
-        n_killed += code == -1;
-        if (code == 0) remove_outputs(); /* it was quicker: once more from the start */
+        bool quicker = code == 0 || (there("out.json") && !there("out.json.part.census")); /* all but its end was reached */
+        n_killed += code == -1 && !quicker;
+        if (quicker) remove_outputs(); /* once more from the start */
     }
     finish_and_compare(text, trace, &w->files);
     print_message("  %s%s: %ld ms, killed %d times\n", text ? "text" : "prompts", trace ? ", traced" : "", w->ms, n_killed);
