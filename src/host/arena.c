@@ -90,6 +90,17 @@ void ts_arenas_poison(ts_arenas *a) {
         if (a->list[i].buffer) ggml_backend_buffer_clear(a->list[i].buffer, 0xFF);
 }
 
+bool ts_arena_serves(const ts_arena *arena, struct ggml_cgraph *graph) {
+    for (int i = 0; i < ggml_graph_n_nodes(graph); i++)
+        if (!ggml_backend_supports_op(arena->backend, ggml_graph_node(graph, i))) return false;
+    return true;
+}
+
+int ts_arena_compute(const ts_arena *arena, struct ggml_cgraph *graph, ts_error *err) {
+    if (ggml_backend_graph_compute(arena->backend, graph) == GGML_STATUS_SUCCESS) return TS_OK;
+    return ts_fail(err, TS_ERR_ENGINE, "an edit failed on %s", ggml_backend_name(arena->backend));
+}
+
 void ts_arenas_free(ts_arenas *a) {
     for (size_t i = 0; i < a->n; i++) {
         if (a->list[i].backend) ggml_backend_free(a->list[i].backend);

@@ -32,6 +32,10 @@ size_t ts_arenas_bytes(const ts_arenas *a);
 bool ts_arenas_own(const ts_arenas *a, ggml_backend_buffer_t buffer);
 /* Fills everything with the NaN pattern 0xFFFFFFFF: a slot no kernel wrote shows. */
 void ts_arenas_poison(ts_arenas *a);
+/* Whether the arena's own backend computes all of a graph. */
+bool ts_arena_serves(const ts_arena *arena, struct ggml_cgraph *graph);
+/* Computes it there, and waits. */
+int ts_arena_compute(const ts_arena *arena, struct ggml_cgraph *graph, ts_error *err);
 void ts_arenas_free(ts_arenas *a);
 
 #endif

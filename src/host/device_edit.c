@@ -54,15 +54,10 @@ static int build(ts_edit_graph *g, const ts_arena *arena, const struct ggml_tens
     *served = false;
     for (int brief = 1; brief >= 0 && rc == TS_OK && !*served; brief--) {
         rc = ts_edit_graph_build(g, t, plan, brief, c, offset, stride, err);
-        *served = rc == TS_OK && ts_edit_graph_served(g, arena->backend);
+        *served = rc == TS_OK && ts_arena_serves(arena, g->graph);
         if (!*served) ts_edit_graph_free(g);
     }
     return rc;
-}
-
-static int compute(const ts_arena *arena, const ts_edit_graph *g, ts_error *err) {
-    enum ggml_status status = ggml_backend_graph_compute(arena->backend, g->graph);
-    return status == GGML_STATUS_SUCCESS ? TS_OK : ts_fail(err, TS_ERR_ENGINE, "an edit failed on %s", ggml_backend_name(arena->backend));
 }
 
 /* Few rows: the graph is kept until other rows or steps come, its coefficients are taken at the end of the run. */
@@ -82,7 +77,7 @@ static int run_few(ts_device_edit *d, const ts_arena *arena, const ts_slot *slot
     }
     *done = true;
     d->taken[d->n_taken++] = slot;
-    return compute(arena, g, err);
+    return ts_arena_compute(arena, g->graph, err);
 }
 
 static int hand_on(ts_tap *tap, const ts_slot *slot, const ts_edit_graph *g, int64_t row, size_t step, const float *values, ts_error *err) {
@@ -120,7 +115,7 @@ static int run_many(ts_tap *tap, ts_device_edit *d, const ts_arena *arena, const
     if (rc != TS_OK || !*done) return rc;
     if (!ggml_gallocr_alloc_graph(d->scratch, g.graph)) rc = ts_fail_nomem(err, "an edit's graph", 0);
     if (rc == TS_OK) ts_edit_graph_fill(&g);
-    if (rc == TS_OK) rc = compute(arena, &g, err);
+    if (rc == TS_OK) rc = ts_arena_compute(arena, g.graph, err);
     if (rc == TS_OK) rc = read_now(tap, slot, &g, err);
     ts_edit_graph_free(&g);
     return rc;

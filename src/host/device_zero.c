@@ -71,18 +71,11 @@ static bool build(zero_graph *g, const struct ggml_tensor *node, const ts_edit_z
     return true;
 }
 
-static bool served(const zero_graph *g, ggml_backend_t backend) {
-    for (int i = 0; i < ggml_graph_n_nodes(g->graph); i++)
-        if (!ggml_backend_supports_op(backend, ggml_graph_node(g->graph, i))) return false;
-    return true;
-}
-
 static int compute(const zero_graph *g, const ts_arena *arena, struct ggml_gallocr *scratch, float *counts, ts_error *err) {
     if (!ggml_gallocr_alloc_graph(scratch, g->graph)) return ts_fail_nomem(err, "zeroing", 0);
-    if (ggml_backend_graph_compute(arena->backend, g->graph) != GGML_STATUS_SUCCESS)
-        return ts_fail(err, TS_ERR_ENGINE, "zeroing failed on %s", ggml_backend_name(arena->backend));
-    ggml_backend_tensor_get(g->n_zero, counts, 0, ggml_nbytes(g->n_zero));
-    return TS_OK;
+    int rc = ts_arena_compute(arena, g->graph, err);
+    if (rc == TS_OK) ggml_backend_tensor_get(g->n_zero, counts, 0, ggml_nbytes(g->n_zero));
+    return rc;
 }
 
 int ts_device_zero_run(ts_tap *tap, const ts_arena *arena, struct ggml_gallocr *scratch, const ts_slot *slot, const struct ggml_tensor *t,
@@ -91,7 +84,7 @@ int ts_device_zero_run(ts_tap *tap, const ts_arena *arena, struct ggml_gallocr *
     int64_t n_zero = 0;
     float *counts = ts_calloc((size_t)t->ne[1], sizeof(*counts));
     int rc = counts && build(&g, t, tap->edit.zero) ? TS_OK : ts_fail_nomem(err, "zeroing", (size_t)t->ne[1] * sizeof(*counts));
-    *done = rc == TS_OK && served(&g, arena->backend);
+    *done = rc == TS_OK && ts_arena_serves(arena, g.graph);
     if (*done) rc = compute(&g, arena, scratch, counts, err);
     for (int64_t r = 0; rc == TS_OK && r < t->ne[1]; r++) n_zero += (int64_t)counts[r];
     if (rc == TS_OK && *done) rc = tap->edit.zeroed(&slot->site.pub, t->ne[0] * t->ne[1], n_zero, tap->edit.user, err);

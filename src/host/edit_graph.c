@@ -368,12 +368,6 @@ bool ts_edit_graph_fits(const ts_edit_graph *g, const struct ggml_tensor *x, con
            memcmp(g->plan.steps, p->steps, n * TS_EDIT_STEPS * sizeof(*p->steps)) == 0;
 }
 
-bool ts_edit_graph_served(const ts_edit_graph *g, ggml_backend_t backend) {
-    for (int i = 0; i < ggml_graph_n_nodes(g->graph); i++)
-        if (!ggml_backend_supports_op(backend, ggml_graph_node(g->graph, i))) return false;
-    return true;
-}
-
 static void drop_inputs(ts_edit_graph *g) {
     for (size_t i = 0; i < g->n_inputs; i++) free(g->inputs[i].values);
     g->n_inputs = 0;

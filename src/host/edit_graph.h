@@ -61,8 +61,6 @@ int ts_edit_graph_build(ts_edit_graph *g, const struct ggml_tensor *x, const ts_
                         size_t c_offset, size_t c_step, ts_error *err);
 /* Whether it is the graph that would be built. */
 bool ts_edit_graph_fits(const ts_edit_graph *g, const struct ggml_tensor *x, const ts_edit_plan *plan);
-/* Whether the backend computes all of it. */
-bool ts_edit_graph_served(const ts_edit_graph *g, ggml_backend_t backend);
 /* Sends directions and numbers; once the graph is allocated. */
 void ts_edit_graph_fill(ts_edit_graph *g);
 void ts_edit_graph_free(ts_edit_graph *g);

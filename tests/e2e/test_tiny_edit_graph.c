@@ -43,7 +43,7 @@ static void run_graph(ggml_backend_t backend, const ts_edit_step *s, bool brief,
     for (int64_t r = 0; r < n; r++) ts_edit_plan_add(&plan, (int32_t)r, s, 1);
     ts_edit_plan_end(&plan, n);
     e2e_ok(ts_edit_graph_build(&g, x, &plan, brief, NULL, 0, 0, &err), &err);
-    assert_true(ts_edit_graph_served(&g, backend));
+    assert_true(ts_arena_serves(&(ts_arena){.backend = backend}, g.graph));
     g.buffer = ggml_backend_alloc_ctx_tensors(g.ctx, backend);
     ts_edit_graph_fill(&g);
     assert_int_equal(ggml_backend_graph_compute(backend, g.graph), GGML_STATUS_SUCCESS);
