@@ -191,6 +191,8 @@ static int count(census *c, ts_session *session) {
     cli_progress_end(&c->bar);
     if (rc != 0)
         return cli_fail_error(&err);
+    if (r.complete) /* a warning said so */
+        return CLI_DONE;
     cli_note("%" PRIu64 " pass%s counted, %" PRIu64 " prompt token%s before them, %" PRIu64
              " pair%s; %" PRIu64 " token%s in %.1f s (%.0f tokens/s)",
              r.decode_passes, r.decode_passes == 1 ? "" : "es", r.prefill_passes, cli_plural(r.prefill_passes), r.overlap_pairs,

@@ -114,6 +114,8 @@ static int count(router *r, ts_session *session) {
     cli_progress_end(&r->bar);
     if (rc != 0)
         return cli_fail_error(&err);
+    if (t.complete) /* a warning said so */
+        return CLI_DONE;
     cli_note("%d block%s of %d expert%s, %d a token: %" PRIu64 " slot%s counted; %" PRIu64 " token%s in %.1f s (%.0f tokens/s)", t.n_blocks,
              cli_plural((uint64_t)t.n_blocks), t.n_experts, cli_plural((uint64_t)t.n_experts), t.top_k, t.n_slots, cli_plural(t.n_slots),
              t.n_tokens, cli_plural(t.n_tokens), t.seconds,

@@ -426,7 +426,7 @@ static int work(sweep *c) {
     fill_options(c, &o);
     int rc = ts_sweep_run(session, &o, &r, &err);
     cli_progress_end(&c->bar);
-    if (rc == 0) {
+    if (rc == 0 && !r.complete) { /* else a warning said so */
         put_result(c, &r);
         cli_note("%zu cell%s in %.1f s", r.n_cells - r.n_resumed, cli_plural(r.n_cells - r.n_resumed), r.seconds);
         if (c->json)

@@ -459,6 +459,7 @@ typedef struct ts_census_result {
     uint64_t decode_passes, prefill_passes, overlap_pairs, n_nonfinite;
     double seconds;
     bool partial;
+    bool complete; /* resume found all of it there: nothing ran, the counts are 0 */
 } ts_census_result;
 
 /* FFN census of a corpus in one open session (not started yet). Errors as ts_capture_run. A text shorter than two
@@ -501,6 +502,7 @@ typedef struct ts_router_result {
     int32_t n_blocks, n_experts, top_k; /* blocks with experts; the largest of any block */
     double seconds;
     bool partial;
+    bool complete; /* resume found all of it there: nothing ran, the counts are 0 */
 } ts_router_result;
 
 /* Routing census of a corpus in one open session (not started yet). Errors as ts_census_run. */
@@ -779,6 +781,7 @@ typedef struct ts_sweep_result {
     int64_t n_anchor;            /* tokens that it comes from */
     double seconds;
     size_t n_resumed;            /* cells that an earlier process did */
+    bool complete;               /* resume found all of it in output_path: nothing ran, no cell holds anything */
 } ts_sweep_result;
 
 /* Runs every cell in one session (not started yet, nothing attached). Prompts of cells run side by side, `parallel`

@@ -42,6 +42,8 @@ int ts_file_keep(const char *path, const char *what, const char *input, ts_error
 int ts_file_keep_other(const char *path, ts_error *err);
 /* TS_ERR_ARG when `part` is there: what an unfinished run left is neither continued nor thrown away unasked. */
 int ts_file_keep_unfinished(const char *part, ts_error *err);
+/* Refuses where anything stands, a link that leads nowhere too. */
+int ts_file_vacant(const char *path, ts_error *err);
 bool ts_file_same(const char *a, const char *b); /* both exist and are one inode */
 
 /* "dir/name.json" + "f32" -> "dir/name.f32"; no extension: appended. As Rust's Path::with_extension. NULL on

@@ -81,6 +81,14 @@ int ts_file_keep_unfinished(const char *part, ts_error *err) {
     return ts_fail(err, TS_ERR_ARG, "'%s' is left of an unfinished run: go on with --resume, or start over with --overwrite", part);
 }
 
+int ts_file_vacant(const char *path, ts_error *err) {
+    struct stat st;
+
+    if (lstat(path, &st) != 0)
+        return TS_OK;
+    return ts_fail(err, TS_ERR_ARG, "'%s' exists already: remove it, or replace it with --overwrite", path);
+}
+
 TS_API int ts_output_check(const char *path, ts_error *err) {
     int rc = path ? ts_file_check_target(path, err) : ts_fail(err, TS_ERR_ARG, "an output path is needed");
 

@@ -216,8 +216,8 @@ static int merge_experts(const char *const *paths, size_t n_paths, uint64_t deco
     char *beside = ts_path_with_extension(output, "experts");
     int rc = beside ? ts_expert_read_group(paths, n_paths, decode_passes, &experts, err) : ts_fail_nomem(err, "a path", strlen(output));
 
-    if (rc == TS_OK && !overwrite && access(beside, F_OK) == 0)
-        rc = ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", beside);
+    if (rc == TS_OK && !overwrite)
+        rc = ts_file_vacant(beside, err);
     if (rc == TS_OK && experts.n_layers)
         rc = ts_experts_write(&experts, beside, err);
     else if (rc == TS_OK && access(beside, F_OK) == 0 && unlink(beside) != 0)

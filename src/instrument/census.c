@@ -38,6 +38,7 @@ typedef struct census {
     bool fresh; /* the checkpoint is this run's, from its start */
     ts_provenance prov; /* empty without output */
     bool replace;       /* files that exist may be replaced: told so, or they are an unfinished census' */
+    bool finished;      /* to be resumed, but nothing unfinished is there */
     ts_census_result *result;
     double begin, checkpointed, checkpoint_cost;
     uint64_t tokens_resumed;
@@ -75,9 +76,8 @@ static int check_experts_target(const census *c, ts_error *err) {
     const char *path = c->o->output_path;
     if (strcmp(path, c->experts_path) == 0 || ts_file_same(path, c->experts_path))
         return ts_fail(err, TS_ERR_ARG, "'%s' would be both census and expert census; name the census .json", path);
-    if (!c->replace && exists(c->experts_path))
-        return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", c->experts_path);
-    return ts_file_check_target(c->experts_path, err);
+    int rc = c->replace ? TS_OK : ts_file_vacant(c->experts_path, err);
+    return rc == TS_OK ? ts_file_check_target(c->experts_path, err) : rc;
 }
 
 /* Before anything is computed: may the files stand there. */
@@ -95,14 +95,15 @@ static int check_output(census *c, ts_error *err) {
     if (rc == TS_OK) rc = ts_lock_take(path, &c->lock, err); /* a checkpoint may be that of a run at work */
     if (rc == TS_OK && !c->o->resume && !c->o->overwrite) rc = ts_file_keep_unfinished(c->checkpoint_path, err);
     c->replace = c->o->overwrite || (c->o->resume && exists(c->checkpoint_path));
+    c->finished = c->o->resume && !c->replace && exists(path);
+    if (rc == TS_OK && c->finished) return TS_OK;
     if (rc == TS_OK) rc = ts_census_check_target(path, c->replace, err);
     if (rc == TS_OK) rc = check_experts_target(c, err);
     if (rc != TS_OK || !c->o->trace) return rc;
     if (strcmp(path, c->trace_path) == 0 || ts_file_same(path, c->trace_path))
         return ts_fail(err, TS_ERR_ARG, "'%s' would be both census and trace; name the census .json", path);
-    if (!c->replace && exists(c->trace_path))
-        return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", c->trace_path);
-    return ts_file_check_target(c->trace_path, err);
+    if (!c->replace) rc = ts_file_vacant(c->trace_path, err);
+    return rc == TS_OK ? ts_file_check_target(c->trace_path, err) : rc;
 }
 
 /* A resumed census must be of the same model, engine and settings: their facts join the plan. */
@@ -177,10 +178,21 @@ static int resume(census *c, ts_error *err) {
     return rc;
 }
 
+/* What stands there already: all of this census, or another's. */
+static int settle(census *c, ts_error *err) {
+    char *meta = ts_path_with_extension(c->o->output_path, "meta");
+    if (!meta) return ts_fail_nomem(err, "output path", 0);
+    c->result->complete = ts_meta_complete(meta, c->plan.hash) && (!c->o->trace || exists(c->trace_path));
+    free(meta);
+    if (!c->result->complete) return ts_file_vacant(c->o->output_path, err);
+    ts_log(TS_LOG_WARN, "'%s' is complete already: nothing to resume", c->o->output_path);
+    return TS_OK;
+}
+
 static int open_output(census *c, ts_error *err) {
     char model[33];
     uint32_t *k = ts_calloc((size_t)c->ffn.n_layer, sizeof(*k));
-    int rc = k ? hash_model(c, err) : ts_fail_nomem(err, "trace", 0);
+    int rc = k ? TS_OK : ts_fail_nomem(err, "trace", 0);
     if (rc == TS_OK && c->o->resume) rc = resume(c, err);
     if (rc == TS_OK) ts_meta_model_hash(&c->prov, model);
     ts_trace_spec spec = {(uint32_t)c->ffn.n_layer, c->ffn.width, k, model};
@@ -319,9 +331,10 @@ static int prepare(census *c, ts_error *err) {
     if (rc == TS_OK) rc = ts_session_start(c->s, err);
     if (rc == TS_OK && !c->o->no_tap) rc = open_counts(c, err);
     if (rc == TS_OK && c->o->trace) rc = check_trace(c, err);
-    if (rc == TS_OK && c->o->output_path) rc = open_output(c, err);
+    if (rc == TS_OK && c->o->output_path) rc = hash_model(c, err);
+    if (rc == TS_OK && c->o->output_path) rc = c->finished ? settle(c, err) : open_output(c, err);
     ts_progress p = progress(c);
-    if (rc == TS_OK && c->o->on_plan) c->o->on_plan(&p, c->o->user);
+    if (rc == TS_OK && c->o->on_plan && !c->result->complete) c->o->on_plan(&p, c->o->user);
     return rc;
 }
 
@@ -339,7 +352,7 @@ static int write_experts(census *c, ts_error *err) {
 /* The census first and its trace last: killed in between, resume still has what it needs. */
 static int finish_files(census *c, ts_error *err) {
     int rc = write_experts(c, err);
-    if (rc == TS_OK) rc = ts_ffn_write(&c->ffn, &c->prov, c->o->output_path, false, c->replace, err);
+    if (rc == TS_OK) rc = ts_ffn_write(&c->ffn, &c->prov, c->plan.hash, c->o->output_path, false, c->replace, err);
     if (rc == TS_OK && c->ffn.trace) {
         rc = ts_trace_finish(c->ffn.trace, c->trace_path, err);
         c->ffn.trace = NULL;
@@ -353,7 +366,7 @@ static int finish_files(census *c, ts_error *err) {
 /* What was counted, marked partial; checkpoint and unfinished trace stay for resume. */
 static int finish_partial(census *c, ts_error *err) {
     int rc = write_experts(c, err);
-    if (rc == TS_OK) rc = ts_ffn_write(&c->ffn, &c->prov, c->o->output_path, true, c->replace, err);
+    if (rc == TS_OK) rc = ts_ffn_write(&c->ffn, &c->prov, c->plan.hash, c->o->output_path, true, c->replace, err);
     if (rc != TS_OK) return rc;
     c->fresh = false; /* what is said to be resumable must be */
     const char *what = c->o->text ? "tokens" : "prompts";
@@ -408,11 +421,11 @@ int ts_census_run(ts_session *s, const ts_census_options *opts, ts_census_result
     int rc = ts_options_check(opts, sizeof(*opts), "ts_census_options", err);
     if (rc == TS_OK) rc = prepare(&c, err);
     c.begin = c.checkpointed = now();
-    if (rc == TS_OK) rc = opts->text ? walk_text(&c, err) : walk_prompts(&c, err);
+    if (rc == TS_OK && !c.result->complete) rc = opts->text ? walk_text(&c, err) : walk_prompts(&c, err);
     if (rc == TS_ERR_INTERRUPTED) rc = TS_OK; /* what was counted is written, marked partial */
     c.result->seconds = now() - c.begin;
-    c.result->partial = rc == TS_OK && ts_session_stopped(s) && c.done.prompts < c.plan.summary.n_prompts;
-    if (rc == TS_OK && !opts->no_tap) rc = conclude(&c, err);
+    c.result->partial = rc == TS_OK && !c.result->complete && ts_session_stopped(s) && c.done.prompts < c.plan.summary.n_prompts;
+    if (rc == TS_OK && !opts->no_tap && !c.result->complete) rc = conclude(&c, err);
     c.result->n_prompts = c.done.prompts;
     c.result->n_tokens = c.done.tokens;
     c.result->n_skipped_empty = c.plan.summary.n_skipped;

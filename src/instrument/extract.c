@@ -74,7 +74,6 @@ static int check_output(const extract *x, const char *path, ts_error *err) {
     const char *const *paths[] = {x->o.positive, x->o.negative, &x->o.orthogonal_path};
     size_t n[] = {x->o.n_positive, x->o.n_negative, x->o.orthogonal_path ? 1 : 0};
     static const char *const beside[] = {NULL};
-    struct stat st;
     int rc = path ? ts_file_check_target(path, err) : TS_OK;
 
     if (rc == TS_OK && path && x->s)
@@ -85,9 +84,7 @@ static int check_output(const extract *x, const char *path, ts_error *err) {
         for (size_t i = 0; i < n[k]; i++)
             if (ts_file_same(path, paths[k][i]))
                 return ts_fail(err, TS_ERR_ARG, "output '%s' is an input", path);
-    if (!x->o.overwrite && stat(path, &st) == 0)
-        return ts_fail(err, TS_ERR_ARG, "'%s' exists: choose to overwrite it, or another name", path);
-    return TS_OK;
+    return x->o.overwrite ? TS_OK : ts_file_vacant(path, err);
 }
 
 /* The same for files that came out of folders. */

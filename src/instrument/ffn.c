@@ -70,7 +70,7 @@ static int ffn_finish(void *self, ts_session *s, ts_error *err) {
         return TS_OK;
     }
     ts_ffn_census_warn(&f->census);
-    return ts_ffn_write(&f->census, NULL, f->path, ts_session_stopped(s), true, err);
+    return ts_ffn_write(&f->census, NULL, "", f->path, ts_session_stopped(s), true, err);
 }
 
 static void ffn_free(void *self) {

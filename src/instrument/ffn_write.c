@@ -2,6 +2,7 @@
  * activation and ffn_down. */
 #include "instrument/ffn_write.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,12 +36,14 @@ static int fill_note(const ts_ffn_census *c, ts_census *out, ts_error *err) {
     return TS_OK;
 }
 
-int ts_ffn_write(const ts_ffn_census *c, const ts_provenance *prov, const char *path, bool partial, bool overwrite, ts_error *err) {
+int ts_ffn_write(const ts_ffn_census *c, const ts_provenance *prov, const char *plan, const char *path, bool partial, bool overwrite,
+                 ts_error *err) {
     ts_census record = {0};
     ts_provenance own = {0};
     char *sites = ts_session_sites_json(c->session);
     int rc = sites ? ts_ffn_to_census(c->dense, c->shared, &record, err) : ts_fail_nomem(err, "sites", 0);
     if (rc == TS_OK) {
+        snprintf(record.plan, sizeof(record.plan), "%s", plan);
         fill_weights(c, &record);
         rc = fill_note(c, &record, err);
     }

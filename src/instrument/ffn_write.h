@@ -5,6 +5,7 @@
 #include "instrument/ffn.h"
 
 /* `prov` NULL: made here, which reads the whole model once. */
-int ts_ffn_write(const ts_ffn_census *c, const ts_provenance *prov, const char *path, bool partial, bool overwrite, ts_error *err);
+int ts_ffn_write(const ts_ffn_census *c, const ts_provenance *prov, const char *plan, const char *path, bool partial, bool overwrite,
+                 ts_error *err);
 
 #endif

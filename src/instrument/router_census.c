@@ -165,8 +165,9 @@ void ts_router_census_warn(const ts_router_census *c) {
 int ts_router_census_write(const ts_router_census *c, const ts_provenance *prov, const char *path, bool partial, bool overwrite,
                            ts_error *err) {
     ts_provenance own = {0};
-    ts_router out = c->record; /* a finished file has no plan */
+    ts_router out = c->record; /* a finished file has its plan in the meta data */
     char *sites = ts_session_sites_json(c->session);
+    memcpy(out.of_plan, out.plan, sizeof(out.plan));
     out.plan[0] = '\0';
     int rc = sites ? TS_OK : ts_fail_nomem(err, "sites", 0);
     if (rc == TS_OK && !prov) rc = ts_provenance_complete(c->session, &own, err);

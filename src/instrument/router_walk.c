@@ -7,6 +7,7 @@
 
 #include "core/buf.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "core/mem.h"
 #include "instrument/census_plan.h"
 #include "instrument/group.h"
@@ -29,6 +30,7 @@ typedef struct walk {
     char *state_path; /* NULL = measure only */
     ts_provenance prov;
     bool replace, traced, fresh; /* fresh: the state is this run's, from its start */
+    bool finished, complete;     /* to be resumed, but nothing unfinished is there; and what is there is all of it */
     uint64_t prompts_done, tokens_done, tokens_resumed;
     double begin, checkpointed, checkpoint_cost;
 } walk;
@@ -83,11 +85,12 @@ static int check_output(walk *w, ts_error *err) {
     if (rc == TS_OK) rc = ts_lock_take(path, &w->lock, err); /* a state may be that of a run at work */
     w->replace = w->o->overwrite || (w->o->resume && exists(w->state_path));
     if (rc == TS_OK && !w->o->resume && !w->o->overwrite) rc = ts_file_keep_unfinished(w->state_path, err);
+    w->finished = w->o->resume && !w->replace && exists(path);
+    if (rc == TS_OK && w->finished) return TS_OK;
     if (rc == TS_OK) rc = ts_router_check_target(path, w->replace, err);
     if (rc != TS_OK || !csv) return rc;
     rc = ts_session_keep_model(w->s, csv, none, err);
-    if (rc == TS_OK && !w->replace && exists(csv))
-        rc = ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", csv);
+    if (rc == TS_OK && !w->replace) rc = ts_file_vacant(csv, err);
     return rc == TS_OK ? ts_file_check_target(csv, err) : rc;
 }
 
@@ -141,9 +144,20 @@ static int write_state(walk *w, ts_error *err) {
     return ts_router_write_state(r, w->state_path, err);
 }
 
+/* What stands there already: all of this census, or another's. */
+static int settle(walk *w, ts_error *err) {
+    char *meta = ts_path_with_extension(w->o->output_path, "meta");
+    if (!meta) return ts_fail_nomem(err, "output path", 0);
+    w->complete = ts_meta_complete(meta, w->plan.hash) && (!w->o->csv_path || exists(w->o->csv_path));
+    free(meta);
+    if (!w->complete) return ts_file_vacant(w->o->output_path, err);
+    ts_log(TS_LOG_WARN, "'%s' is complete already: nothing to resume", w->o->output_path);
+    return TS_OK;
+}
+
 static int open_output(walk *w, ts_error *err) {
-    int rc = hash_plan(w, err);
-    if (rc == TS_OK && w->o->csv_path) rc = ts_lock_take(w->o->csv_path, &w->csv_lock, err);
+    int rc = TS_OK;
+    if (w->o->csv_path) rc = ts_lock_take(w->o->csv_path, &w->csv_lock, err);
     if (rc == TS_OK && w->o->resume) rc = resume(w, err);
     w->fresh = rc == TS_OK && w->prompts_done == 0;
     return w->fresh ? write_state(w, err) : rc; /* no later resume takes up an older one's */
@@ -227,9 +241,10 @@ static int prepare(walk *w, ts_error *err) {
     if (rc == TS_OK) rc = ts_session_want(w->s, TS_ROUTER_SITES, NULL, err);
     if (rc == TS_OK) rc = ts_session_start(w->s, err);
     if (rc == TS_OK) rc = ts_router_census_open(&w->census, w->s, (uint32_t)w->plan.parallel, w->traced, err);
-    if (rc == TS_OK && w->o->output_path) rc = open_output(w, err);
+    if (rc == TS_OK && w->o->output_path) rc = hash_plan(w, err);
+    if (rc == TS_OK && w->o->output_path) rc = w->finished ? settle(w, err) : open_output(w, err);
     ts_progress p = progress(w);
-    if (rc == TS_OK && w->o->on_plan) w->o->on_plan(&p, w->o->user);
+    if (rc == TS_OK && w->o->on_plan && !w->complete) w->o->on_plan(&p, w->o->user);
     return rc;
 }
 
@@ -295,11 +310,12 @@ int ts_router_run(ts_session *s, const ts_router_options *opts, ts_router_result
         rc = prepare(&w, err);
     }
     w.begin = w.checkpointed = now();
-    if (rc == TS_OK) rc = walk_prompts(&w, err);
+    if (rc == TS_OK && !w.complete) rc = walk_prompts(&w, err);
     if (rc == TS_ERR_INTERRUPTED) rc = TS_OK; /* what was counted is written, marked partial */
     out->seconds = now() - w.begin;
-    out->partial = rc == TS_OK && ts_session_stopped(s) && w.prompts_done < w.plan.summary.n_prompts;
-    if (rc == TS_OK) rc = conclude(&w, out->partial, err);
+    out->complete = rc == TS_OK && w.complete;
+    out->partial = rc == TS_OK && !w.complete && ts_session_stopped(s) && w.prompts_done < w.plan.summary.n_prompts;
+    if (rc == TS_OK && !w.complete) rc = conclude(&w, out->partial, err);
     fill_result(&w, out);
     release(&w);
     return rc;

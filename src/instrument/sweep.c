@@ -104,7 +104,7 @@ static int run(walk *k, ts_error *err) {
     if (rc == TS_OK) rc = ts_sweep_file_check(w, err);
     if (rc == TS_OK) rc = start(w, err);
     if (rc == TS_OK) rc = ts_sweep_file_open(w, err);
-    if (rc != TS_OK) return rc;
+    if (rc != TS_OK || w->r->complete) return rc;
     k->n_jobs = w->r->n_cells * w->r->n_prompts;
     k->begin = now();
     report(k, w->o->on_plan);

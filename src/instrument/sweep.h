@@ -90,6 +90,7 @@ typedef struct ts_sweep {
     ts_lock *lock;
     ts_append *part;
     char *part_path;
+    bool finished; /* to be resumed, but nothing unfinished is there */
     ts_provenance prov;
 } ts_sweep;
 

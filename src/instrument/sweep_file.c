@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/log.h"
 #include "core/mem.h"
 #include "instrument/provenance.h"
 #include "instrument/sweep.h"
@@ -127,9 +128,8 @@ int ts_sweep_file_check(ts_sweep *w, ts_error *err) {
     if (rc == TS_OK && !w->o->resume && !w->o->overwrite) rc = ts_file_keep_unfinished(w->part_path, err);
     if (rc != TS_OK) return rc;
     bool unfinished = w->o->resume && access(w->part_path, F_OK) == 0;
-    if (!w->o->overwrite && !unfinished && access(path, F_OK) == 0)
-        return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", path);
-    return TS_OK;
+    w->finished = w->o->resume && !w->o->overwrite && !unfinished && access(path, F_OK) == 0;
+    return w->o->overwrite || unfinished || w->finished ? TS_OK : ts_file_vacant(path, err);
 }
 
 static int check_head(const ts_sweep *w, const char *line, size_t length, ts_error *err) {
@@ -179,12 +179,21 @@ static int append_line(ts_sweep *w, ts_buf *b, ts_error *err) {
     return rc;
 }
 
+/* What stands there already: all of this sweep, or another's. */
+static int settle(ts_sweep *w, ts_error *err) {
+    w->r->complete = ts_meta_complete(w->o->output_path, w->plan);
+    if (!w->r->complete) return ts_file_vacant(w->o->output_path, err);
+    ts_log(TS_LOG_WARN, "'%s' is complete already: nothing to resume", w->o->output_path);
+    return TS_OK;
+}
+
 int ts_sweep_file_open(ts_sweep *w, ts_error *err) {
     uint64_t kept = 0;
     ts_buf b = {0};
     if (!w->o->output_path) return TS_OK;
     int rc = ts_provenance_complete(w->s, &w->prov, err);
     if (rc == TS_OK) rc = ts_sweep_plan_hash(w, err);
+    if (rc == TS_OK && w->finished) return settle(w, err);
     if (rc == TS_OK) rc = resume(w, &kept, err);
     if (rc == TS_OK) rc = ts_append_open(w->part_path, kept, &w->part, err);
     if (rc != TS_OK || kept > 0) return rc;
@@ -223,7 +232,7 @@ static int put_prompts(const ts_sweep *w, ts_buf *b, ts_error *err) {
 static void put_settings(const ts_sweep *w, ts_buf *b) {
     static const char *const from[] = {"all", "prompt", "decode"};
     const ts_sweep_options *o = w->o;
-    ts_buf_printf(b, "  \"plan\": \"%s\",\n  \"direction\": ", w->plan);
+    ts_buf_printf(b, "  \"plan\": \"%s\",\n  \"partial\": false,\n  \"direction\": ", w->plan);
     ts_buf_json_string(b, w->file.name, strlen(w->file.name));
     ts_buf_printf(b, ",\n  \"n_predict\": %d,\n  \"parallel\": %d,\n  \"window\": %zu,\n  \"ignore_eos\": %s,\n  \"from\": \"%s\",\n"
                      "  \"gate\": %.17g,\n  \"target\": %.17g,\n  \"random\": %d,\n  \"seed\": %u,\n",

@@ -10,7 +10,7 @@
  * [layers] or null. A block is null or {width, n_rows, n_pairs, k, hits (fixed sets, then shares),
  * top_p, zeros, nonfinite, max_abs, quantiles {t25 .. t99, max} (of |a|, derived), bucket_count,
  * bucket_mass, fine [[bin, count, mass], ..], mass}.
- * .meta: the provenance of store/meta.h with kind "ffn", then partial, layers, inter, widths,
+ * .meta: the provenance of store/meta.h with kind "ffn", then plan (null of a sum), partial, layers, inter, widths,
  * decode_passes, prefill_passes, overlap_pairs, sites, max_abs, nonfinite, data (PATH.json),
  * detail, sources (of a merged census).
  */
@@ -77,6 +77,7 @@ typedef struct ts_census {
     uint32_t *down_block; /* [n_layers] elements of ffn_down's quantisation block along the width
                              (1, 32, 256) */
     char *site_note;      /* nullable: where the value is not act(gate) * up alone */
+    char plan[33];        /* what was counted, as a hash; "" of a sum */
     /* set by reading and adding only */
     bool partial;
     ts_provenance *provenance; /* NULL without .meta */

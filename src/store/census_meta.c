@@ -96,6 +96,7 @@ int ts_census_put_meta(const char *path, const ts_census *c, const ts_census_met
         ts_meta_provenance(&b, m->provenance);
     else
         ts_buf_text(&b, "  \"model\": null,\n");
+    ts_buf_printf(&b, c->plan[0] ? "  \"plan\": \"%s\",\n" : "  \"plan\": null,\n", c->plan);
     ts_buf_printf(&b, "  \"partial\": %s,\n", m->partial ? "true" : "false");
     put_layers(&b, c);
     ts_buf_text(&b, "  \"sites\": ");

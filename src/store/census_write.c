@@ -38,14 +38,12 @@ static int make_paths(const char *path, paths *p, ts_error *err) {
 
 static int check_paths(const char *path, const paths *p, bool overwrite, ts_error *err) {
     const char *const files[] = {path, p->detail, p->meta};
-    struct stat st;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         int rc = ts_file_check_target(files[i], err);
         if (rc < 0)
             return rc;
-        if (!overwrite && lstat(files[i], &st) == 0)
-            return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it",
-                           files[i]);
+        if (!overwrite && (rc = ts_file_vacant(files[i], err)) < 0)
+            return rc;
     }
     return TS_OK;
 }

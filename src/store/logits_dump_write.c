@@ -120,7 +120,7 @@ static int make_folder(ts_logits_out *o, ts_error *err) {
     if (stat(o->folder, &st) || !S_ISDIR(st.st_mode))
         return ts_fail(err, TS_ERR_IO, "cannot write to '%s': expected a folder", o->folder);
     if (!o->spec.overwrite && access(o->meta, F_OK) == 0)
-        return ts_fail(err, TS_ERR_ARG, "'%s' holds a dump already", o->folder);
+        return ts_fail(err, TS_ERR_ARG, "'%s' holds a dump already: remove it, or replace it with --overwrite", o->folder);
     return TS_OK;
 }
 

@@ -50,6 +50,8 @@ int ts_meta_same_model(const ts_provenance *a, const ts_provenance *b, ts_error 
  * one is unknown. */
 void ts_meta_model_hash(const ts_provenance *p, char hex[33]);
 
+/* Whether meta data at `path` are those of a whole result of this plan: they name it, and no partial one. */
+bool ts_meta_complete(const char *path, const char *plan);
 /* Reads a .meta without its generations (they may be many): constant memory for any number of
  * snapshots. TS_ERR_FORMAT. The caller drops *out with json_decref. */
 int ts_meta_read(const char *path, json_t **out, ts_error *err);

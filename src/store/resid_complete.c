@@ -5,9 +5,10 @@
 
 #include "core/file.h"
 #include "core/mem.h"
+#include "store/meta.h"
 #include "store/resid_out.h"
 
-#define HEAD_BYTES ((size_t)1 << 20) /* the plan stands before anything that grows with the capture */
+#define HEAD_BYTES ((size_t)1 << 20) /* the plan stands before anything that grows with the result */
 
 static bool exists(const char *path) {
     struct stat st;
@@ -28,23 +29,26 @@ static bool names_plan(const char *bytes, size_t n, const char *plan) {
     return value && value - partial < 16;
 }
 
+bool ts_meta_complete(const char *path, const char *plan) {
+    char *bytes = ts_malloc(HEAD_BYTES);
+    FILE *f = bytes ? fopen(path, "rb") : NULL;
+    bool complete = f && names_plan(bytes, fread(bytes, 1, HEAD_BYTES, f), plan);
+    if (f) fclose(f);
+    free(bytes);
+    return complete;
+}
+
 bool ts_resid_out_complete(const ts_resid_spec *spec) {
-    bool pair = spec->format == TS_CAPTURE_F32, complete = false;
+    bool pair = spec->format == TS_CAPTURE_F32;
     char *head = pair ? ts_path_with_extension(spec->path, "meta") : ts_strdup(spec->path);
     size_t room = strlen(spec->path) + sizeof(".part.state");
-    char *state = ts_malloc(room), *bytes = ts_malloc(HEAD_BYTES);
+    char *state = ts_malloc(room);
     if (state) {
         strcpy(state, spec->path);
         strcat(state, ".part.state");
     }
-    FILE *f = head && state && bytes && exists(spec->path) && !exists(state) ? fopen(head, "rb") : NULL;
-    if (f) {
-        size_t n = fread(bytes, 1, HEAD_BYTES, f);
-        complete = names_plan(bytes, n, spec->plan_hash);
-        fclose(f);
-    }
+    bool complete = head && state && exists(spec->path) && !exists(state) && ts_meta_complete(head, spec->plan_hash);
     free(head);
     free(state);
-    free(bytes);
     return complete;
 }

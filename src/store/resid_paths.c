@@ -80,12 +80,11 @@ int ts_resid_paths_init(ts_resid_paths *p, const ts_resid_spec *spec, ts_error *
 
 int ts_resid_paths_vacant(const ts_resid_paths *p, ts_error *err) {
     const char *const files[] = {p->out, p->data, p->meta};
-    struct stat st;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (files[i] != NULL && lstat(files[i], &st) == 0)
-            return ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it",
-                           files[i]);
-    return TS_OK;
+    int rc = TS_OK;
+    for (size_t i = 0; rc == TS_OK && i < sizeof files / sizeof *files; i++)
+        if (files[i] != NULL)
+            rc = ts_file_vacant(files[i], err);
+    return rc;
 }
 
 bool ts_resid_paths_partial(const ts_resid_paths *p) {

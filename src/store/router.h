@@ -50,6 +50,7 @@ typedef struct ts_router {
     bool traced;
     bool split;    /* prefill and decode are told apart */
     bool bounded;  /* the trace knows where generations end */
+    char of_plan[65]; /* what was counted, as a hash, for the meta data; "" of a sum */
     /* of an unfinished census only; plan "" = a whole one */
     char plan[65];
     uint64_t prompts_done, tokens_done;

@@ -26,6 +26,7 @@ static void put_all(ts_buf *b, const ts_router *r, const ts_provenance *prov, co
         ts_meta_provenance(b, prov);
     else
         ts_buf_text(b, "  \"model\": null,\n");
+    ts_buf_printf(b, r->of_plan[0] ? "  \"plan\": \"%s\",\n" : "  \"plan\": null,\n", r->of_plan);
     ts_buf_printf(b, "  \"partial\": %s,\n  \"layers\": %" PRIu32 ",\n  \"rows\": [", partial ? "true" : "false", r->n_layers);
     for (uint32_t i = 0; i < r->n_layers; i++)
         ts_buf_printf(b, "%s%" PRIu64, i ? ", " : "", ts_router_rows(&r->layers[i]));

@@ -26,11 +26,8 @@ static int meta_path(const char *path, char **meta, ts_error *err) {
 }
 
 static int check_place(const char *path, bool overwrite, ts_error *err) {
-    struct stat st;
     int rc = ts_file_check_target(path, err);
-    if (rc == TS_OK && !overwrite && lstat(path, &st) == 0)
-        rc = ts_fail(err, TS_ERR_ARG, "'%s' exists already; remove it or ask to overwrite it", path);
-    return rc;
+    return rc == TS_OK && !overwrite ? ts_file_vacant(path, err) : rc;
 }
 
 int ts_router_check_target(const char *path, bool overwrite, ts_error *err) {

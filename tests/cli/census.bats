@@ -50,7 +50,15 @@ fails() { # PART WORDS...: exit 1, nothing on stdout, one line on stderr that ho
     ts census -m model.gguf -i list.txt -o out.json -n 1 -t 1 -q --trace
     cp out.json before
     fails "'out.json' exists already" census -m model.gguf -i list.txt -o out.json -n 1 -t 1
-    fails "'out.json' exists already" census -m model.gguf -i list.txt -o out.json -n 1 -t 1 --resume
+    fails "'out.json' exists already" census -m model.gguf -i list.txt -o out.json -n 2 -t 1 --resume
+    # one that is whole has nothing to resume, and that is no error
+    ts census -m model.gguf -i list.txt -o out.json -n 1 -t 1 --trace --resume >out 2>err
+    [ ! -s out ]
+    [ "$(cat err)" = "turbospark census: warning: 'out.json' is complete already: nothing to resume" ]
+    cmp before out.json
+    mv out.trace gone.trace
+    fails "'out.json' exists already" census -m model.gguf -i list.txt -o out.json -n 1 -t 1 --trace --resume
+    mv gone.trace out.trace
     rm out.json out.detail out.meta
     fails "'out.trace' exists already" census -m model.gguf -i list.txt -o out.json -n 1 -t 1 --trace
     [ ! -e out.json ]

@@ -55,7 +55,7 @@ assert len(m["token_ids"]) == m["rows"] + 1 and m["kind"] == "logits" and m["mod
     code=0
     ts logits -m model.gguf -f text.txt -o kept --dtype f32 2>err || code=$?
     [ "$code" = 1 ]
-    [ "$(cat err)" = "turbospark logits: 'kept' holds a dump already" ]
+    [ "$(cat err)" = "turbospark logits: 'kept' holds a dump already: remove it, or replace it with --overwrite" ]
     diff -r dump kept
     ts logits -q -m model.gguf -f text.txt -o kept --dtype f32 --overwrite
     [ "$(ls -A kept | tr '\n' ' ')" = "logits.f32 meta.json " ]

@@ -86,6 +86,11 @@ router() { ts router -m moe.gguf -i list.txt -t 1 --ignore-eos "$@"; }
     cp out.json before
     fails "'out.json' exists already" router -m moe.gguf -i list.txt -o out.json
     fails "'out.json' exists already" router -m moe.gguf -i list.txt -o out.json --resume
+    # one that is whole has nothing to resume, and that is no error
+    router -o out.json -n 2 --csv out.csv --resume >out 2>err
+    [ ! -s out ]
+    [ "$(cat err)" = "turbospark router: warning: 'out.json' is complete already: nothing to resume" ]
+    cmp before out.json
     rm out.json out.meta
     fails "'out.csv' exists already" router -m moe.gguf -i list.txt -o out.json --csv out.csv
     [ ! -e out.json ]

@@ -329,9 +329,19 @@ static void test_resume(void **state) {
     ts_sweep_free(&r);
     char *resumed = result_of(&o);
     assert_string_equal(whole, resumed);
+    free(resumed);
+    must_sweep(&o, &r); /* nothing is left to do */
+    assert_true(r.complete);
+    ts_sweep_free(&r);
+    resumed = result_of(&o);
+    assert_string_equal(whole, resumed);
     free(whole);
     free(resumed);
     assert_int_not_equal(access(part, F_OK), 0);
+    o.n_predict++;
+    assert_int_equal(sweep(&so, &o, &r, &err), TS_ERR_ARG);
+    assert_non_null(strstr(err.message, "exists already"));
+    o.n_predict--;
     assert_int_equal(unlink(output), 0);
 }
 
