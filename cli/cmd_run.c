@@ -163,6 +163,8 @@ static int check(const run *r) {
         return cli_usage("'--chat-template' needs '--chat' or '--messages-file'");
     if ((r->top_k_given || r->top_p_given || r->seed_given) && r->temperature <= 0)
         return cli_usage("'%s' needs '--temp' above 0", r->top_k_given ? "--top-k" : r->top_p_given ? "--top-p" : "-s");
+    if (r->n_predict == 0 && (r->temperature > 0 || r->ignore_eos))
+        return cli_usage("'%s' needs '-n' above 0", r->temperature > 0 ? "--temp" : "--ignore-eos");
     if (r->router_trace && !r->router_path)
         return cli_usage("'--router-trace' needs '--router-hist'");
     code = cli_steering_check(&r->steering, r->common.model);

@@ -187,6 +187,14 @@ static bool has_mode(const sweep *c, enum ts_steering_mode mode) {
     return false;
 }
 
+static bool any_scale(const sweep *c) {
+    bool any = false;
+
+    for (size_t i = 0; i < c->n_scales; i++)
+        any = any || c->scales[i] != 0;
+    return any;
+}
+
 static int check(sweep *c) {
     int code = cli_common_check(&c->common);
     const char *const inputs[][2] = {{"model", c->common.model}, {"direction file", c->file}, {"prompt list", c->input}, {"anchor", c->anchor}};
@@ -202,6 +210,8 @@ static int check(sweep *c) {
         return code;
     if (c->seed_given && c->n_random == 0)
         return cli_usage("'-s' needs '--random N'");
+    if (c->n_random > 0 && !any_scale(c))
+        return cli_usage("'--random' needs a scale other than 0");
     if (c->target_given && c->modes_text && !has_mode(c, TS_STEERING_CLAMP))
         return cli_usage("'--steering-target' needs mode 'clamp', '--modes' has '%s'", c->modes_text);
     if ((c->resume || c->overwrite) && !c->json)

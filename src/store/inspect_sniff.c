@@ -36,6 +36,8 @@ const char *ts_sort_name(enum ts_file_sort sort) {
         return "a logits dump";
     case TS_SORT_REPORT:
         return "a report, made by --json";
+    case TS_SORT_SWEEP:
+        return "the state of an unfinished sweep (go on with --resume)";
     case TS_SORT_JSON:
         return "JSON of another kind";
     case TS_SORT_SAFETENSORS:
@@ -64,10 +66,11 @@ static bool is_router_csv(const char *text) {
 
 enum {
     K_PARTIAL, K_TRACE, K_N_LAYERS, K_INTER, K_OVERLAP, K_N_EXPERTS, K_TOP_K, K_VOCAB, K_TOKENS, K_VERSION, K_KIND, K_LAYERS, K_HIDDEN,
-    K_LAYOUT, N_KEYS
+    K_LAYOUT, K_PLAN, K_CELLS, N_KEYS
 };
 static const char *const keys[N_KEYS] = {"turbospark_partial", "turbospark_trace", "num_layers", "inter", "overlap_ks", "num_experts",
-                                         "top_k", "vocab_size", "token_ids", "format_version", "kind", "layers", "hidden", "layout"};
+                                         "top_k", "vocab_size", "token_ids", "format_version", "kind", "layers", "hidden", "layout",
+                                         "plan", "cells"};
 
 typedef struct walk {
     FILE *file;
@@ -153,7 +156,7 @@ static enum ts_file_sort sort_kind(const walk *w) {
     } kinds[] = {{"ffn-detail", TS_SORT_DETAIL}, {"experts", TS_SORT_EXPERTS}, {"resid", TS_SORT_META},
                  {"ffn", TS_SORT_META},          {"router", TS_SORT_META},     {"logits", TS_SORT_META}};
     if (!all(w, KEY(K_VERSION) | KEY(K_KIND)))
-        return TS_SORT_JSON;
+        return all(w, KEY(K_PLAN) | KEY(K_CELLS)) && !(w->seen & KEY(K_KIND)) ? TS_SORT_SWEEP : TS_SORT_JSON;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(w->kind, kinds[i].kind) == 0)
             return kinds[i].sort;

@@ -17,6 +17,7 @@ enum ts_file_sort {
     TS_SORT_ROUTER_CSV, /* its "layer,expert" lines */
     TS_SORT_LOGITS,  /* meta.json of a logits dump */
     TS_SORT_REPORT,  /* what --json of a command wrote */
+    TS_SORT_SWEEP,   /* finished cells of an unfinished sweep */
     TS_SORT_JSON,    /* JSON of another kind */
     TS_SORT_SAFETENSORS,
     TS_SORT_GGUF,

@@ -135,6 +135,8 @@ fails() { # PART WORDS...: exit 1, nothing on stdout, one line on stderr that ho
     ts analyze a.json --json >report.json
     fails "'report.json' is a report, made by --json: expected an FFN census" analyze report.json
     fails "'report.json' is a report, made by --json: expected a capture, census" inspect report.json
+    printf '{"plan": "00", "cells": 3}\n{"mode": "add"}\n' >sweep.json.part.jsonl
+    fails "'sweep.json.part.jsonl' is the state of an unfinished sweep" inspect sweep.json.part.jsonl
     echo words >text
     fails "'text' is of an unknown kind: expected an FFN or a routing census, or a CSV of lines 'layer,expert'" analyze text
     printf '{"format_version":1,"kind":"experts","model":"","num_layers":0,"layers":[]}' >x.experts

@@ -98,6 +98,9 @@ misused() { # LINE WORDS...
     printf 'one\n' >list.txt
     printf '{"prompt": "one"}\n{"token_ids": [1, 2]}\n' >list.jsonl
     misused "'-s' needs '--temp' above 0" run -m model.gguf -p hi -s 3
+    misused "'--temp' needs '-n' above 0" run -m model.gguf -p hi -n 0 --temp 1
+    misused "'--ignore-eos' needs '-n' above 0" run -m model.gguf -p hi -n 0 --ignore-eos
+    misused "'--random' needs a scale other than 0" sweep -m model.gguf --steering text.gguf -i list.txt --scales 0 --random 2
     misused "'--tap' needs something to tap: an instrument or '--steering'" run -m model.gguf -p hi --tap ask
     misused "'--tap' needs something to tap: '--steering FILE'" logits -m model.gguf -f list.txt -o out.d --tap ask
     misused "'--tap' is what bench compares: it takes none" bench -m model.gguf --tap ask
