@@ -30,6 +30,7 @@ static int open_output(resid *r, ts_error *err) {
     ts_resid_done done;
     int rc = ts_session_keep_model(r->session, r->path, beside, err);
     if (rc == TS_OK) rc = ts_file_keep_other(r->path, err);
+    if (rc == TS_OK) rc = ts_resid_out_keep_unfinished(&spec, err);
     return rc != TS_OK ? rc : ts_resid_out_open(&spec, &r->out, &done, err);
 }
 

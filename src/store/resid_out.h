@@ -46,6 +46,8 @@ typedef struct ts_resid_done {
 
 /* A finished, whole result of this plan stands at spec->path: there is nothing to resume. */
 bool ts_resid_out_complete(const ts_resid_spec *spec);
+/* TS_ERR_ARG where the state of an unfinished capture of another plan stands beside spec->path. */
+int ts_resid_out_keep_unfinished(const ts_resid_spec *spec, ts_error *err);
 int ts_resid_out_open(const ts_resid_spec *spec, ts_resid_out **out, ts_resid_done *done, ts_error *err);
 /* Appends one snapshot: `rows` is [n_layers][n_hidden]. Updates max |x| and non-finite count per layer. */
 int ts_resid_out_add(ts_resid_out *o, const float *rows, const ts_resid_row *row, ts_error *err);

@@ -99,6 +99,20 @@ interrupt() { # SIGNAL, more options
     [ ! -e env.json ]
 }
 
+@test "run throws no unfinished capture away, its own it does" {
+    printf '{"turbospark_partial": 1, "plan": "00"}' >cap.json.part.state
+    code=0
+    ts run -m model.gguf -p hi -n 1 --resid-capture cap.json >out 2>err || code=$?
+    [ "$code" = 1 ] && [ ! -s out ]
+    [ "$(cat err)" = "turbospark run: 'cap.json.part.state' is left of an unfinished capture: finish that with 'capture --resume', or remove it" ]
+    code=0
+    TURBOSPARK_RESID_CAPTURE=cap.json ts run -m model.gguf -p hi -n 1 >out 2>err || code=$?
+    [ "$code" = 1 ] && [ -s out ] && [ -e cap.json.part.state ] && [ ! -e cap.json ]
+    printf '{"turbospark_partial": 1, "plan": "run"}' >cap.json.part.state
+    ts run -m model.gguf -p hi -n 1 --resid-capture cap.json >out
+    [ -e cap.json ] && [ ! -e cap.json.part.state ]
+}
+
 @test "a folder nobody may write to is one line and exit 1" {
     # also as root: without the capabilities that make it see through modes
     drop=(setpriv --bounding-set -dac_override,-dac_read_search)
