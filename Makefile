@@ -14,6 +14,9 @@ PREFIX  ?= /usr/local
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 SECONDS ?= 60
 
+# Without a line for each folder that a make below enters and leaves.
+MAKEFLAGS += --no-print-directory
+
 comma     := ,
 configure  = mkdir -p $(1); cmake -S . -B $(1) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(WERROR),-DTS_WERROR=ON) $(2) >$(1)/configure.log 2>&1 \
                  || { cat $(1)/configure.log; exit 1; }

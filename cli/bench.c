@@ -75,12 +75,28 @@ void bench_free(bench_plan *plan) {
         free(plan->arms[a].tokens_per_s);
 }
 
+/* The rank, from 0, of the sorted sample where the interval begins: the highest below which and
+ * above whose mirror the true median lies in at most 5 of 100 runs. The number of samples under the
+ * median is binomial. */
+static size_t interval_rank(size_t n) {
+    double term = -(double)n * log(2), outside = 2 * exp(term);
+    size_t rank = 0;
+
+    while (2 * (rank + 1) < n) {
+        term += log((double)(n - rank) / (double)(rank + 1));
+        outside += 2 * exp(term);
+        if (outside > 0.05)
+            break;
+        rank++;
+    }
+    return rank;
+}
+
 bench_cost bench_compare(const bench_plan *plan, size_t arm, size_t reference) {
     size_t n = (size_t)plan->repetitions;
     double *costs = malloc(n * sizeof(costs[0]));
     bench_cost cost = {NAN, NAN, NAN};
-    double reach = 1.96 * sqrt((double)n) / 2;
-    size_t rank = (double)n / 2 > reach ? (size_t)((double)n / 2 - reach) : 0;
+    size_t rank = interval_rank(n);
 
     if (!costs)
         return cost;
@@ -92,6 +108,13 @@ bench_cost bench_compare(const bench_plan *plan, size_t arm, size_t reference) {
     cost.high = costs[n - 1 - rank];
     free(costs);
     return cost;
+}
+
+bool bench_told(const bench_plan *plan, size_t arm) {
+    bench_cost cost = bench_compare(plan, arm, 0), again = bench_compare(plan, 1, 0);
+
+    return plan->repetitions >= BENCH_MIN_ROUNDS && (cost.low > 0 || cost.high < 0) &&
+           fabs(cost.median) > fabs(again.median);
 }
 
 double bench_spread(const bench_plan *plan) {

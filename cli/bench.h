@@ -7,7 +7,10 @@
 
 #include "options.h"
 
-enum { BENCH_MAX_ARMS = 16 };
+enum {
+    BENCH_MAX_ARMS = 16,
+    BENCH_MIN_ROUNDS = 6, /* fewer hold no 95 % interval of a median: 2 x 0.5^n is over 0.05 */
+};
 
 typedef struct bench_arm {
     const char *name;
@@ -33,13 +36,17 @@ typedef struct bench_plan {
 int bench_run(bench_plan *plan, ts_error *err);
 void bench_free(bench_plan *plan);
 
-/* What `arm` costs over the reference, in percent of its time, by pairs: the median, and the interval
- * that holds the true median in 95 of 100 such comparisons (order statistics, no assumption on the
- * noise; the whole range where there are too few pairs). */
+/* What `arm` costs over the reference, in percent of its time, by pairs: the median, and the
+ * interval that holds the true median in 95 of 100 such comparisons (order statistics, no
+ * assumption on the noise; the whole range where there are fewer than BENCH_MIN_ROUNDS pairs, which
+ * holds it less often). */
 typedef struct bench_cost {
     double median, low, high;
 } bench_cost;
 bench_cost bench_compare(const bench_plan *plan, size_t arm, size_t reference);
+/* Is the arm's cost apart from nothing: enough rounds, an interval without 0, and more than arm 1,
+ * the same thing again, differs by? */
+bool bench_told(const bench_plan *plan, size_t arm);
 /* The median difference of the reference from itself, in percent, without sign. */
 double bench_spread(const bench_plan *plan);
 double bench_median_rate(const bench_plan *plan, size_t arm);

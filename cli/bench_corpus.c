@@ -1,14 +1,19 @@
 /* The arms of `bench --corpus`: a packed capture, the same batches untapped (twice), --exact, and
  * --exact untapped: what packing gains in the engine itself.
- * Captures write real files, into a folder of their own that is removed at the end. */
+ * Captures write real files, into a folder of their own that is removed at the end; what a killed
+ * comparison left is removed by the next one. */
 #include "bench.h"
 #include "cli.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define FOLDER "turbospark-bench-" /* and the process that writes there */
 
 enum arm { NO_TAP, NO_TAP_AGAIN, PACKED, EXACT, EXACT_NO_TAP, ARMS };
 
@@ -47,27 +52,56 @@ static int run_arm(size_t arm, void *user, double *tokens_per_s, ts_error *err) 
     return rc;
 }
 
+static void remove_folder(const char *path) {
+    DIR *folder = opendir(path);
+    const struct dirent *entry;
+
+    while (folder && (entry = readdir(folder)))
+        if (strncmp(entry->d_name, "bench.", 6) == 0)
+            unlinkat(dirfd(folder), entry->d_name, 0);
+    if (folder)
+        closedir(folder);
+    rmdir(path);
+}
+
+/* A folder of ours whose process is gone: named by its number alone, and no link. */
+static bool left_behind(const char *path, const char *name) {
+    struct stat st;
+    char *end = NULL;
+    long pid = 0;
+
+    if (strncmp(name, FOLDER, strlen(FOLDER)) == 0)
+        pid = strtol(name + strlen(FOLDER), &end, 10);
+    if (pid <= 0 || *end || lstat(path, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
+        return false;
+    return pid == (long)getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
+}
+
+static void remove_left_behind(const char *base) {
+    DIR *folder = opendir(base);
+    const struct dirent *entry;
+    char path[4096];
+
+    while (folder && (entry = readdir(folder))) {
+        int n = snprintf(path, sizeof(path), "%s/%s", base, entry->d_name);
+
+        if (n > 0 && (size_t)n < sizeof(path) && left_behind(path, entry->d_name))
+            remove_folder(path);
+    }
+    if (folder)
+        closedir(folder);
+}
+
 static int make_folder(corpus *c) {
     const char *base = getenv("TMPDIR");
 
-    snprintf(c->folder, sizeof(c->folder), "%s/turbospark-bench-%ld", base && *base ? base : "/tmp",
-             (long)getpid());
+    base = base && *base ? base : "/tmp";
+    remove_left_behind(base);
+    snprintf(c->folder, sizeof(c->folder), "%s/" FOLDER "%ld", base, (long)getpid());
     if (mkdir(c->folder, 0700) != 0)
         return cli_fail("cannot make a folder '%s': %s", c->folder, strerror(errno));
     snprintf(c->output, sizeof(c->output), "%s/bench.json", c->folder);
     return CLI_DONE;
-}
-
-static void remove_folder(const corpus *c) {
-    static const char *const ends[] = {
-        "json", "f32", "meta", "json.part", "json.part.gen", "json.part.state", "json.lock"};
-    char path[4300];
-
-    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
-        snprintf(path, sizeof(path), "%s/bench.%s", c->folder, ends[i]);
-        unlink(path);
-    }
-    rmdir(c->folder);
 }
 
 static void print_ratios(const bench_plan *plan) {
@@ -135,6 +169,6 @@ int bench_corpus(const cli_common *common, const char *path, int32_t repetitions
 cleanup:
     bench_free(&plan);
     if (*c.output)
-        remove_folder(&c);
+        remove_folder(c.folder);
     return code;
 }

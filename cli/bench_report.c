@@ -8,11 +8,14 @@ static void print_verdict(const bench_plan *plan, size_t arm) {
     bench_cost cost = bench_compare(plan, arm, 0);
 
     printf("%s costs %.2f %%%s\n", plan->arms[arm].name, cost.median,
-           cost.low <= 0 && cost.high >= 0 ? ": no difference that can be told" : "");
+           bench_told(plan, arm) ? "" : ": no difference that can be told");
 }
 
 void bench_print_table(const bench_plan *plan) {
-    printf("%s\n\n%-20s %10s %10s   %s\n", plan->title, "arm", "tokens/s", "cost %", "95 % interval");
+    bool few = plan->repetitions < BENCH_MIN_ROUNDS;
+
+    printf("%s\n\n%-20s %10s %10s   %s\n", plan->title, "arm", "tokens/s", "cost %",
+           few ? "whole range" : "95 % interval");
     for (size_t a = 0; a < plan->n_arms; a++) {
         printf("%-20s %10.1f", plan->arms[a].name, bench_median_rate(plan, a));
         if (a == 0) {
@@ -23,10 +26,13 @@ void bench_print_table(const bench_plan *plan) {
             printf(" %+10.2f   %+.2f .. %+.2f\n", c.median, c.low, c.high);
         }
     }
-    puts("\ntokens/s: median of the rounds. cost: time over the first arm's in the same\n"
-         "round; median of the rounds, and the interval that holds the true median in 95\n"
-         "of 100 such runs.");
-    printf("one round of %s differs from itself by %.2f %%\n", plan->arms[0].name, bench_spread(plan));
+    printf("\ntokens/s: median of the rounds. cost: time over the first arm's in the same\n"
+           "round; median of the rounds, and %s\n",
+           few ? "their whole range: fewer than 6 rounds have no\n95 % interval, and tell no "
+                 "difference."
+               : "the interval that holds the true median in 95\nof 100 such runs.");
+    printf("one round of %s differs from itself by %.2f %%\n", plan->arms[0].name,
+           bench_spread(plan));
     for (size_t a = 2; a < plan->n_arms; a++)
         print_verdict(plan, a);
 }

@@ -81,6 +81,7 @@ void cli_begin(const char *command) {
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL); /* a file too large is an error of its write */
     ts_log_set(on_log, NULL);
     ts_abort_set(on_abort);
 }

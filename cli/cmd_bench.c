@@ -47,7 +47,7 @@ typedef struct decode {
     const char *prompt, *corpus, *json, *steering, *shape;
     ts_synthetic synthetic;
     int32_t n_predict, repetitions;
-    bool progress, prompt_given, predict_given, each_pass;
+    bool progress, prompt_given, predict_given, tap_given, each_pass;
 
     ts_session *sessions[ARMS]; /* [n_arms] the first holds the model for all */
     enum arm arms[ARMS];        /* [n_arms] */
@@ -92,6 +92,9 @@ static int parse(decode *d, int argc, char **argv) {
     int n_operands;
 
     cli_common_options(&d->common, &common);
+    for (size_t i = 0; i < CLI_COMMON_MODEL; i++)
+        if (common.model[i].target == &d->common.tap)
+            common.model[i].given = &d->tap_given;
     return cli_parse(&syntax, argc, argv, &n_operands);
 }
 
@@ -113,11 +116,13 @@ static int check_shape(decode *d) {
 static int check(decode *d) {
     int code = check_shape(d);
 
+    if (code < 0 && !d->common.model && !d->shape)
+        return cli_usage("a model is needed: '-m FILE' or '--synthetic SHAPE'");
     if (code < 0)
         code = cli_common_check(&d->common);
     if (code < 0 && d->corpus && (d->prompt_given || d->predict_given))
         return cli_usage("'--corpus' and '%s' exclude each other", d->prompt_given ? "-p" : "-n");
-    if (code < 0 && d->common.tap)
+    if (code < 0 && d->tap_given)
         return cli_usage("'--tap' is what bench compares: it takes none");
     if (code < 0 && d->corpus && d->each_pass)
         return cli_usage("'--corpus' and '--each-pass' exclude each other");
@@ -130,11 +135,18 @@ static int check(decode *d) {
     return code < 0 ? cli_keep_input(d->json, "input", d->corpus) : code;
 }
 
-/* The third is the middle one. */
+/* The third is the middle one; that of one or two blocks is block 0, which a direction file cannot
+ * name. */
 static int attach_steering(const decode *d, ts_session *s, enum arm arm, ts_error *err) {
     const ts_range third = {d->n_layer / 3, d->n_layer / 3 + (d->n_layer + 2) / 3 - 1};
     ts_steering_options opts = TS_OPTIONS_INIT(ts_steering_options);
 
+    if (arm == ABLATE_THIRD && third.last == 0) {
+        snprintf(err->message, sizeof(err->message),
+                 "the middle third of %d block%s is block 0, which a direction file cannot name",
+                 d->n_layer, cli_plural((uint64_t)d->n_layer));
+        return err->code = TS_ERR_UNSUPPORTED;
+    }
     opts.path = d->steering;
     opts.mode = arm == ADD ? TS_STEERING_ADD : TS_STEERING_ABLATE;
     opts.scale = 1;

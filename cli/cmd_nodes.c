@@ -32,6 +32,15 @@ static int parse(nodes *o, int argc, char **argv) {
     return cli_parse(&syntax, argc, argv, &n_operands);
 }
 
+static int refuse_kind(const char *site) {
+    char kinds[512] = "";
+    size_t at = 0;
+
+    for (int k = 0; k < TS_SITE_KIND_COUNT && at < sizeof(kinds); k++)
+        at += (size_t)snprintf(kinds + at, sizeof(kinds) - at, "%s'%s'", k ? ", " : "", ts_site_kind_name((enum ts_site_kind)k));
+    return cli_usage("--site: expected one of %s, got '%s'", kinds, site);
+}
+
 static int check(nodes *o) {
     int code = cli_common_check(&o->common);
 
@@ -39,9 +48,7 @@ static int check(nodes *o) {
     for (int k = 0; o->site && k < TS_SITE_KIND_COUNT; k++)
         if (strcmp(o->site, ts_site_kind_name((enum ts_site_kind)k)) == 0)
             o->kind = k;
-    if (code < 0 && o->site && o->kind < 0)
-        return cli_usage("--site: no such kind '%s'", o->site);
-    return code;
+    return code < 0 && o->site && o->kind < 0 ? refuse_kind(o->site) : code;
 }
 
 /* Keeps the sites asked for, in order. */

@@ -180,6 +180,8 @@ static int parse_layers(const char *label, const cli_option *o, const char *text
         *(int32_t *)o->target = 0;
     else if ((rc = ts_parse_i64(label, text, 0, INT32_MAX, &n, err)) == 0)
         *(int32_t *)o->target = n ? (int32_t)n : TS_GPU_LAYERS_NONE;
+    if (rc != 0)
+        snprintf(err->message, sizeof(err->message), "%s: expected a number of blocks, 'all' or 'auto', got '%.200s'", label, text);
     return rc;
 }
 
@@ -265,7 +267,7 @@ int cli_parse(const cli_syntax *syntax, int argc, char **argv, int *n_operands) 
     swap_mark(p.argc, argv, "\1#:+", '!');
     if (code < 0 && p.help) {
         cli_help(syntax);
-        code = cli_end(CLI_DONE);
+        code = CLI_DONE;
     } else if (code < 0) {
         code = apply_line(&p, n_operands);
     }

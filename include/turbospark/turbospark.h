@@ -803,8 +803,8 @@ TS_API const char *ts_steering_mode_name(enum ts_steering_mode mode); /* "ablate
 TS_API int ts_inspect(const char *path, bool as_json, char **text, ts_error *err);
 
 /* For a program's own JSON beside our results. Can one be written at `path`? Creates nothing that stays. TS_ERR_IO with
- * path and reason: a folder, a special file, a folder one cannot write into; TS_ERR_ARG: something that is no JSON
- * stands there already. */
+ * path and reason: a folder, a special file, a folder one cannot write into; TS_ERR_ARG: something that is no JSON,
+ * or a result of ours other than such a report, stands there already. */
 TS_API int ts_output_check(const char *path, ts_error *err);
 /* Writes it whole or not at all, over an earlier one. The same errors, and TS_ERR_IO where writing fails. */
 TS_API int ts_output_write(const char *path, const void *bytes, size_t length, ts_error *err);

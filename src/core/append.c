@@ -27,7 +27,7 @@ static int cut_to(int fd, const char *path, uint64_t length, ts_error *err) {
         return ts_fail_errno(err, TS_ERR_IO, "cannot open '%s'", path);
     if ((uint64_t)st.st_size < length)
         return ts_fail(err, TS_ERR_FORMAT,
-                       "'%s' is too short: expected at least %llu bytes, got %llu", path,
+                       "'%s' is too short: expected at least %llu bytes, got %llu; remove it, or start over with --overwrite", path,
                        (unsigned long long)length, (unsigned long long)st.st_size);
     if ((uint64_t)st.st_size > length && ts_sys_ftruncate(fd, length))
         return ts_fail_errno(err, TS_ERR_IO, "cannot cut '%s' to %llu bytes", path,

@@ -88,15 +88,3 @@ int ts_file_vacant(const char *path, ts_error *err) {
         return TS_OK;
     return ts_fail(err, TS_ERR_ARG, "'%s' exists already: remove it, or replace it with --overwrite", path);
 }
-
-TS_API int ts_output_check(const char *path, ts_error *err) {
-    int rc = path ? ts_file_check_target(path, err) : ts_fail(err, TS_ERR_ARG, "an output path is needed");
-
-    return rc == TS_OK ? ts_file_keep_other(path, err) : rc;
-}
-
-TS_API int ts_output_write(const char *path, const void *bytes, size_t length, ts_error *err) {
-    int rc = ts_output_check(path, err);
-
-    return rc == TS_OK ? ts_file_put(path, bytes, length, err) : rc;
-}

@@ -163,7 +163,8 @@ static int edit_rows(ts_tap *tap, ts_slot *slot, struct ggml_tensor *t, ts_error
     bool host = ggml_backend_buffer_is_host(t->buffer), changed = false;
     const void *copy = t->data;
     if (slot->site.at_reader)
-        return ts_fail(err, TS_ERR_UNSUPPORTED, "'%s' cannot be edited: it is read where it is used", slot->site.pub.tensor);
+        return ts_fail(err, TS_ERR_UNSUPPORTED, "%s of block %d ('%s') cannot be edited: it has no name of its own and is read where it is used",
+                       ts_site_kind_name(slot->site.pub.kind), slot->site.pub.block, slot->site.pub.tensor);
     if (!tokens || t->type != GGML_TYPE_F32 || !ggml_is_contiguous(t))
         return ts_fail(err, TS_ERR_UNSUPPORTED, "'%s' cannot be edited: not one contiguous f32 row a token", t->name);
     slot->node = *t;

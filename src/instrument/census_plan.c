@@ -69,7 +69,7 @@ static int read_prompts(ts_census_plan *p, ts_session *s, const ts_census_option
     uint64_t need = each * (uint64_t)p->parallel, trained = (uint64_t)llama_model_n_ctx_train(s->model->llama);
     uint64_t limit = s->opts.n_ctx ? s->opts.n_ctx : trained;
     if (each > limit || (s->opts.n_ctx && need > limit))
-        return ts_fail(err, TS_ERR_ARG, "%s:%lld: a prompt of %zu tokens and %d to generate, %d side by side, exceed the context of %llu",
+        return ts_fail(err, TS_ERR_ARG, "%s:%lld: a prompt of %zu tokens and %d to generate, %d side by side, exceed the context of %llu: raise -c, or lower -n or --parallel",
                        o->input_path, (long long)p->summary.longest_line, p->summary.longest, p->n_predict, p->parallel,
                        (unsigned long long)limit);
     if (!s->opts.n_ctx) s->opts.n_ctx = (uint32_t)((need + CTX_STEP - 1) / CTX_STEP * CTX_STEP);

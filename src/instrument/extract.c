@@ -26,6 +26,7 @@ typedef struct extract {
     ts_extract_set set[2];      /* positive, negative */
     ts_extract_captures captures;
     int32_t first, n_layers;    /* layers of the captures that are extracted */
+    bool any_capture;           /* not all inputs are prompts */
     ts_cvec *control;           /* NULL = none */
     const float **orthogonal;   /* [n_layers], into control */
     ts_direction *direction;
@@ -129,13 +130,14 @@ static int look(const extract *x, const char *path, enum kind *kind, ts_error *e
 }
 
 /* Every path of a set is looked at, and every prompt list read, before anything is captured. */
-static int check_inputs(const extract *x, const char *const *paths, size_t n, ts_error *err) {
+static int check_inputs(extract *x, const char *const *paths, size_t n, ts_error *err) {
     int rc = TS_OK;
 
     for (size_t i = 0; rc == TS_OK && i < n; i++) {
         enum kind kind;
 
         rc = look(x, paths[i], &kind, err);
+        x->any_capture = x->any_capture || kind != KIND_PROMPTS;
         if (rc == TS_OK && kind == KIND_PROMPTS)
             rc = ts_extract_check_prompts(x->s, paths[i], &x->o, err);
     }
@@ -187,6 +189,19 @@ static int check_disjoint(const extract *x, ts_error *err) {
     return TS_OK;
 }
 
+/* The same before anything is captured. */
+static int check_apart(const extract *x, ts_error *err) {
+    for (size_t i = 0; i < x->o.n_positive; i++)
+        for (size_t j = 0; j < x->o.n_negative; j++)
+            if (ts_file_same(x->o.positive[i], x->o.negative[j]))
+                return ts_fail(err, TS_ERR_ARG, "'%s' is in both sets", x->o.positive[i]);
+    return TS_OK;
+}
+
+static int refuse_blocks(ts_error *err) {
+    return ts_fail(err, TS_ERR_ARG, "the captures say which blocks they hold: block numbers (--layer-ids) are for those that do not");
+}
+
 /* Layers of the captures within the blocks asked for. */
 static int choose_layers(extract *x, ts_error *err) {
     const ts_extract_facts *k = &x->facts;
@@ -214,10 +229,8 @@ static int read_control(extract *x, ts_error *err) {
     const ts_extract_facts *k = &x->facts;
     ts_cvec_model model = {k->n_hidden, INT32_MAX, k->architecture, k->hash};
     int32_t n_with = 0, n_written = 0;
-    int rc = ts_cvec_read(x->o.orthogonal_path, &x->control, err);
+    int rc = ts_cvec_check_model(x->control, x->o.orthogonal_path, &model, NULL, err);
 
-    if (rc == TS_OK)
-        rc = ts_cvec_check_model(x->control, x->o.orthogonal_path, &model, NULL, err);
     if (rc != TS_OK)
         return rc;
     x->orthogonal = ts_calloc((size_t)x->n_layers, sizeof *x->orthogonal);
@@ -353,8 +366,16 @@ static int prepare(extract *x, ts_error *err) {
         rc = check_inputs(x, x->o.positive, x->o.n_positive, err);
     if (rc == TS_OK)
         rc = check_inputs(x, x->o.negative, x->o.n_negative, err);
+    if (rc == TS_OK)
+        rc = check_apart(x, err);
+    if (rc == TS_OK && x->o.layer_blocks && !x->any_capture)
+        rc = refuse_blocks(err);
+    if (rc == TS_OK && x->o.orthogonal_path)
+        rc = ts_cvec_read(x->o.orthogonal_path, &x->control, err);
     for (int which = 0; rc == TS_OK && which < 2; which++)
         rc = fill_set(x, which, err);
+    if (rc == TS_OK && x->o.layer_blocks && !x->facts.assumed)
+        rc = refuse_blocks(err);
     if (rc == TS_OK)
         rc = check_output_in_sets(x, x->o.output_path, err);
     if (rc == TS_OK)

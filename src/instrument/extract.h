@@ -16,6 +16,7 @@ typedef struct ts_extract_facts {
     const char *shape_path; /* NULL until there is a source */
     int32_t n_layers, n_hidden;
     int32_t *block;         /* [n_layers] ascending; NULL until there is a source */
+    bool assumed;           /* some capture does not say which blocks it holds */
     const char *blocks_path; /* that recorded them; NULL = as the options say, or counted from 0 */
     const char *model_path, *hash_path;
     char architecture[64], description[128], hash[33]; /* "" = not known */

@@ -29,7 +29,8 @@ static int32_t assumed_block(const ts_extract_options *o, int32_t i) {
     return o->layer_blocks ? o->layer_blocks[i] : i;
 }
 
-static int check_assumed(const ts_extract_facts *k, const char *path, const ts_extract_options *o, ts_error *err) {
+static int check_assumed(ts_extract_facts *k, const char *path, const ts_extract_options *o, ts_error *err) {
+    k->assumed = true;
     if (o->layer_blocks && o->n_layer_blocks != (size_t)k->n_layers)
         return ts_fail(err, TS_ERR_ARG, "'%s' has %" PRId32 " layers, block numbers were given for %zu", path,
                        k->n_layers, o->n_layer_blocks);
@@ -66,6 +67,7 @@ static int meet_blocks(ts_extract_facts *k, const char *path, const ts_capture_f
     for (int32_t i = 0; i < k->n_layers; i++) {
         int32_t id = f->layer_ids ? f->layer_ids[i] : assumed_block(o, i);
 
+        k->assumed = k->assumed || !f->layer_ids;
         if (!f->layer_ids && o->layer_blocks && o->n_layer_blocks != (size_t)k->n_layers)
             return check_assumed(k, path, o, err);
         if (id != k->block[i])

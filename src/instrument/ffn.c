@@ -10,6 +10,7 @@
 #include "instrument/ffn.h"
 #include "instrument/ffn_write.h"
 #include "store/census.h"
+#include "store/meta.h"
 
 typedef struct ffn {
     char *path; /* NULL = measure only */
@@ -23,7 +24,7 @@ static int claim_target(ffn *f, ts_session *s, ts_error *err) {
     static const char *const beside[] = {"detail", "meta", NULL};
     int rc = ts_session_keep_model(s, f->path, beside, err);
     if (rc == TS_OK) rc = ts_census_check_target(f->path, true, err);
-    if (rc == TS_OK) rc = ts_file_keep_other(f->path, err);
+    if (rc == TS_OK) rc = ts_result_keep(f->path, "ffn", beside, err);
     return rc == TS_OK ? ts_lock_take(f->path, &f->lock, err) : rc;
 }
 
@@ -70,7 +71,7 @@ static int ffn_finish(void *self, ts_session *s, ts_error *err) {
         return TS_OK;
     }
     ts_ffn_census_warn(&f->census);
-    return ts_ffn_write(&f->census, NULL, "", f->path, ts_session_stopped(s), true, err);
+    return ts_ffn_write(&f->census, NULL, "run", f->path, ts_session_stopped(s), true, err);
 }
 
 static void ffn_free(void *self) {

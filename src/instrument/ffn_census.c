@@ -26,7 +26,7 @@ static int refuse(const ts_session *s, ts_error *err) {
     if (refused)
         return ts_fail(err, TS_ERR_UNSUPPORTED, "architecture '%s' cannot be counted in block %d: %s", arch, refused->block, refused->why);
     if (counts[TS_SITE_EXPERTS])
-        return ts_fail(err, TS_ERR_UNSUPPORTED, "architecture '%s' has no dense FFN, it has experts in %d blocks: see 'turbospark census' and 'turbospark router'",
+        return ts_fail(err, TS_ERR_UNSUPPORTED, "architecture '%s' has no dense FFN, it has experts in %d blocks: 'turbospark census' and 'turbospark router' count them",
                        arch, counts[TS_SITE_EXPERTS]);
     return ts_fail(err, TS_ERR_UNSUPPORTED, "architecture '%s' has no dense FFN (no ffn_down in its graph)", arch);
 }

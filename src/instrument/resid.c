@@ -9,6 +9,7 @@
 #include "core/mem.h"
 #include "instrument/provenance.h"
 #include "instrument/resid.h"
+#include "store/meta.h"
 #include "store/resid_out.h"
 
 typedef struct resid {
@@ -29,7 +30,7 @@ static int open_output(resid *r, ts_error *err) {
     static const char *const beside[] = {"f32", "meta", NULL};
     ts_resid_done done;
     int rc = ts_session_keep_model(r->session, r->path, beside, err);
-    if (rc == TS_OK) rc = ts_file_keep_other(r->path, err);
+    if (rc == TS_OK) rc = ts_result_keep(r->path, "resid", beside, err);
     if (rc == TS_OK) rc = ts_resid_out_keep_unfinished(&spec, err);
     return rc != TS_OK ? rc : ts_resid_out_open(&spec, &r->out, &done, err);
 }

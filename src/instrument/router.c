@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "store/meta.h"
 
 typedef struct router {
     char *path; /* NULL = measure only */
@@ -21,7 +22,7 @@ static int claim_target(router *r, ts_session *s, ts_error *err) {
     static const char *const beside[] = {"meta", NULL};
     int rc = ts_session_keep_model(s, r->path, beside, err);
     if (rc == TS_OK) rc = ts_router_check_target(r->path, true, err);
-    if (rc == TS_OK) rc = ts_file_keep_other(r->path, err);
+    if (rc == TS_OK) rc = ts_result_keep(r->path, "router", beside, err);
     return rc == TS_OK ? ts_lock_take(r->path, &r->lock, err) : rc;
 }
 

@@ -1,4 +1,5 @@
 /* From graph runs to the routing census' record. Refuses a model without experts, naming its architecture. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,7 +168,7 @@ int ts_router_census_write(const ts_router_census *c, const ts_provenance *prov,
     ts_provenance own = {0};
     ts_router out = c->record; /* a finished file has its plan in the meta data */
     char *sites = ts_session_sites_json(c->session);
-    memcpy(out.of_plan, out.plan, sizeof(out.plan));
+    snprintf(out.of_plan, sizeof(out.of_plan), "%s", out.plan[0] ? out.plan : "run");
     out.plan[0] = '\0';
     int rc = sites ? TS_OK : ts_fail_nomem(err, "sites", 0);
     if (rc == TS_OK && !prov) rc = ts_provenance_complete(c->session, &own, err);

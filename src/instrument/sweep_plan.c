@@ -148,7 +148,7 @@ static int size_session(ts_sweep *w, ts_error *err) {
     uint64_t each = w->longest + longest_tail(w), need = each * (uint64_t)w->parallel;
     uint64_t trained = (uint64_t)llama_model_n_ctx_train(w->s->model->llama), limit = so->n_ctx ? so->n_ctx : trained;
     if (each > limit || (so->n_ctx && need > limit))
-        return ts_fail(err, TS_ERR_ARG, "'%s': a prompt of %zu tokens and %zu after it, %d side by side, exceed the context of %llu",
+        return ts_fail(err, TS_ERR_ARG, "'%s': a prompt of %zu tokens and %zu after it, %d side by side, exceed the context of %llu: raise -c, or lower -n or --parallel",
                        w->o->input_path, w->longest, longest_tail(w), w->parallel, (unsigned long long)limit);
     if (!so->n_ctx) so->n_ctx = (uint32_t)((need + CTX_STEP - 1) / CTX_STEP * CTX_STEP);
     size_t fits = UBATCH_LOGIT_BYTES / (w->n_vocab * sizeof(float));

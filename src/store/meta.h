@@ -52,6 +52,11 @@ void ts_meta_model_hash(const ts_provenance *p, char hex[33]);
 
 /* Whether meta data at `path` are those of a whole result of this plan: they name it, and no partial one. */
 bool ts_meta_complete(const char *path, const char *plan);
+/* Whether they hold this member as ts_meta_... writes it, before anything that grows with the result. */
+bool ts_meta_says(const char *path, const char *member);
+/* Before a run writes at `path` without being asked to replace: TS_ERR_ARG where something else stands there than the result of
+ * an earlier run of this kind (plan "run"), or beside it, NULL-terminated extensions, where there is none. */
+int ts_result_keep(const char *path, const char *kind, const char *const *beside, ts_error *err);
 /* Reads a .meta without its generations (they may be many): constant memory for any number of
  * snapshots. TS_ERR_FORMAT. The caller drops *out with json_decref. */
 int ts_meta_read(const char *path, json_t **out, ts_error *err);

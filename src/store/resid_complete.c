@@ -51,6 +51,14 @@ bool ts_meta_complete(const char *path, const char *plan) {
     return complete;
 }
 
+bool ts_meta_says(const char *path, const char *member) {
+    size_t n = 0;
+    char *bytes = read_head(path, &n);
+    bool says = bytes && find(bytes, n, member);
+    free(bytes);
+    return says;
+}
+
 static char *state_path(const ts_resid_spec *spec) {
     size_t room = strlen(spec->path) + sizeof(".part.state");
     char *state = ts_malloc(room);

@@ -39,7 +39,7 @@ struct ts_resid_out {
     int32_t *layer_ids; /* [n_layers] */
     char *plan;
     uint64_t reserve; /* bytes in front of the rows for the safetensors header; 0 for a pair */
-    ts_lock *lock;
+    ts_lock *lock, *data_lock; /* two headers may name one .f32 */
     ts_append *rows, *gen;
     ts_resid_state now;
     ts_buf saved; /* the state of the last checkpoint, without its end */

@@ -22,6 +22,7 @@ enum { RESERVE_BASE = 128 << 10, RESERVE_LAYER = 1 << 10 };
 static void out_free(ts_resid_out *o) {
     ts_append_close(o->rows, NULL);
     ts_append_close(o->gen, NULL);
+    ts_lock_release(o->data_lock);
     ts_lock_release(o->lock);
     ts_resid_state_free(&o->now);
     ts_resid_paths_free(&o->paths);
@@ -119,6 +120,8 @@ int ts_resid_out_open(const ts_resid_spec *spec, ts_resid_out **out, ts_resid_do
     rc = ts_resid_paths_init(&o->paths, spec, err);
     if (rc == TS_OK)
         rc = ts_lock_take(o->paths.out, &o->lock, err);
+    if (rc == TS_OK && o->paths.meta)
+        rc = ts_lock_take(o->paths.data, &o->data_lock, err);
     if (rc == TS_OK)
         rc = copy_spec(o, spec, err);
     if (rc == TS_OK)

@@ -166,9 +166,8 @@ int ts_resid_state_load(ts_resid_out *o, bool *found, ts_error *err) {
     if (lstat(o->paths.state, &st) != 0 && errno == ENOENT)
         return TS_OK;
     int rc = ts_json_file(o->paths.state, &v, err);
-    if (rc < 0)
-        return rc;
-    rc = check_plan(v, o, err);
+    if (rc == TS_OK)
+        rc = check_plan(v, o, err);
     if (rc == TS_OK)
         rc = load_counts(v, &o->now, err);
     if (rc == TS_OK)

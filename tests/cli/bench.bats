@@ -1,4 +1,4 @@
-# Models of a shape in `bench`, and the arms that read every pass.
+# Models of a shape in `bench`, the arms that read every pass, what a table may say, and what a killed one leaves.
 
 setup() {
     load common
@@ -52,6 +52,69 @@ wrong() {
     grep -q "^turbospark bench: 'ffn census' is left out: architecture 'llama' has no dense FFN" err
     grep -q '^resid, redirected' out
     ! grep -q 'ffn census' out
+}
+
+@test "bench needs a model of one kind, and takes no --tap" {
+    wrong "a model is needed: '-m FILE' or '--synthetic SHAPE'" bench
+    wrong "'--tap' is what bench compares: it takes none" bench --synthetic 3,64,96,2,1 --tap redirect
+    wrong "'--tap' is what bench compares: it takes none" bench --synthetic 3,64,96,2,1 --tap ask
+}
+
+@test "fewer than six rounds have no 95 % interval and tell no difference" {
+    ts bench --synthetic 3,64,96,2,1 -t 1 -n 3 -r 5 >out
+    grep -q '^arm .* whole range$' out
+    [ "$(grep -c '95 % interval' out)" = 1 ] # "fewer than 6 rounds have no"
+    [ "$(grep -c ' costs .* %: no difference that can be told$' out)" = 3 ]
+    [ "$(grep -c ' costs ' out)" = 3 ]
+    ts bench --synthetic 3,64,96,2,1 -t 1 -n 3 -r 6 >out
+    grep -q '^arm .* 95 % interval$' out
+    [ "$(grep -c 'whole range' out)" = 0 ]
+}
+
+@test "an interval of eight rounds is their whole range, one of nine leaves an end out on each side" {
+    local rounds
+    for rounds in 8 9; do
+        ts bench --synthetic 3,64,96,2,1 -t 1 -n 3 -r $rounds --json b.json >out
+        python3 - b.json <<'PY'
+import json, math, sys
+b = json.load(open(sys.argv[1]))
+off = b["arms"][0]["tokens_per_s"]
+for arm in b["arms"]:
+    costs = sorted(100 * (o / t - 1) for o, t in zip(off, arm["tokens_per_s"]))
+    n, rank, c = len(costs), len(costs) == 9, arm["cost_percent"]
+    near = lambda a, b: abs(a - b) <= 1e-3 * (1 + abs(b))
+    assert near(c["low"], costs[rank]) and near(c["high"], costs[n - 1 - rank]), (arm["name"], c, costs)
+PY
+    done
+}
+
+@test "the middle third of two blocks is left out, since a direction file cannot name block 0" {
+    direction d.gguf width=64 blocks=1:1
+    ts bench --synthetic 2,64,96,2,1 -t 1 -n 3 -r 1 --steering d.gguf >out 2>err
+    grep -qx "turbospark bench: 'ablate, a third' is left out: the middle third of 2 blocks is block 0, which a direction file cannot name" err
+    grep -q '^ablate, all blocks' out
+    [ "$(grep -c '^ablate, a third' out)" = 0 ]
+}
+
+@test "what a killed bench --corpus left is removed by the next one, and nothing else" {
+    mkdir tmp
+    export TMPDIR=$PWD/tmp
+    printf '{"token_ids": [1, 2, 3]}\n' >ids.jsonl
+    "$TS_CLI" bench --synthetic 3,64,96,2,1 -t 1 -r 100000 --corpus ids.jsonl >/dev/null 2>&1 3>&- &
+    pid=$!
+    for _ in $(seq 200); do [ ! -e "tmp/turbospark-bench-$pid/bench.meta" ] || break; sleep 0.1; done
+    kill -KILL $pid
+    wait $pid || true
+    [ -e "tmp/turbospark-bench-$pid" ]
+    mkdir tmp/turbospark-bench-$$ tmp/turbospark-bench-${pid}x elsewhere # of a process that lives; of none
+    touch tmp/turbospark-bench-$$/bench.json elsewhere/bench.json
+    ln -s ../elsewhere tmp/turbospark-bench-999999999
+    ts bench --synthetic 3,64,96,2,1 -t 1 -r 1 --corpus ids.jsonl >out 2>err
+    [ ! -s err ]
+    [ ! -e "tmp/turbospark-bench-$pid" ]
+    [ -e tmp/turbospark-bench-$$/bench.json ]
+    [ -e elsewhere/bench.json ]
+    [ "$(ls tmp | wc -l)" = 3 ]
 }
 
 @test "a synthetic model larger than the machine is refused with its size" {

@@ -136,7 +136,7 @@ fails() { # PART WORDS...: exit 1, nothing on stdout, one line on stderr that ho
 @test "what needs a dense FFN names what a mixture of experts has instead" {
     digits 20 >tokens.txt
     tiny qwen3moe moe.gguf
-    fails "architecture 'qwen3moe' has no dense FFN, it has experts in 4 blocks: see 'turbospark census' and 'turbospark router'" \
+    fails "architecture 'qwen3moe' has no dense FFN, it has experts in 4 blocks: 'turbospark census' and 'turbospark router' count them" \
         census -m moe.gguf --text tokens.txt --zero 50
     fails "architecture 'qwen3moe' has no dense FFN whose neurons a trace could name" census -m moe.gguf -i tokens.txt -o out.json --trace -q
     tiny mamba mamba.gguf

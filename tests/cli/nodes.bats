@@ -27,7 +27,7 @@ assert census["num_layers"] == 4, census["num_layers"]'
     [ "$code" = 1 ]
     [ ! -s out ]
     [ "$(wc -l <err)" = 1 ]
-    grep -q "cannot be edited: it is read where it is used" err
+    grep -q "ffn of block 0 ('.*') cannot be edited: it has no name of its own and is read where it is used" err
 }
 
 @test "several residual streams are refused by name, for every block" {

@@ -127,8 +127,7 @@ refused_by_all() { # TARGET
 }
 
 @test "an output that replaces without being asked replaces no other kind of file" {
-    for words in 'run -m moe.gguf -t 1 -p hi -n 2 --router-hist' 'run -m tiny.gguf -t 1 -p hi -n 2 --resid-capture' 'run -m tiny.gguf -t 1 -p hi -n 2 --ffn-hist' \
-        'run -m tiny.gguf -t 1 -p hi -n 2 --steering dir.gguf --steering-mode add --steering-trace' \
+    for words in 'run -m tiny.gguf -t 1 -p hi -n 2 --steering dir.gguf --steering-mode add --steering-trace' \
         'census -m tiny.gguf -t 1 --text text.txt --zero 10 --json' 'kld la lb --json' 'bench -m tiny.gguf -t 1 -r 1 -n 2 --json'; do
         echo 'my notes' >notes.json
         refused notes.json "$words notes.json"
@@ -140,6 +139,45 @@ refused_by_all() { # TARGET
         if grep -q '"old"' notes.json; then return 1; fi
         rm -f notes.*
     done
+}
+
+@test "a run replaces what such a run made, and nothing else" {
+    for words in 'moe.gguf -t 1 -p hi -n 2 --router-hist' 'tiny.gguf -t 1 -p hi -n 2 --resid-capture' 'tiny.gguf -t 1 -p hi -n 2 --ffn-hist'; do
+        rm -f notes.*
+        echo 'my notes' >notes.json
+        refused notes.json "run -m $words notes.json"
+        grep -q "'notes.json' exists and is not JSON: it is not replaced" err
+        printf '  {"old": 1}\n' >notes.json
+        refused notes.json "run -m $words notes.json"
+        grep -q "'notes.json' exists and was not made by a run like this: it is not replaced" err
+        rm notes.json
+        echo 'my notes' >notes.meta
+        refused notes.meta "run -m $words notes.json"
+        grep -q "'notes.meta' exists and is of no earlier run: it is not replaced" err
+        rm notes.meta
+        : >notes.json # as mktemp leaves it
+        for _ in 1 2; do
+            # shellcheck disable=SC2086
+            "$TS_CLI" run -m $words notes.json >out 2>err
+        done
+        grep -q '"plan": "run"' notes.meta
+    done
+    # nor do they replace each other's, nor a corpus'
+    refused notes.json 'run -m tiny.gguf -t 1 -p hi -n 2 --resid-capture notes.json'
+    for words in 'capture --resid-capture' 'census --ffn-hist'; do
+        "$TS_CLI" "${words% *}" -m tiny.gguf -t 1 -q -i prompts.txt -o "${words% *}.json"
+        refused "${words% *}.json" "kld la lb --json ${words% *}.json"
+        grep -qE "exists and is (the header of a residual capture|an FFN census): it is not replaced" err
+        refused "${words% *}.json" "run -m tiny.gguf -t 1 -p hi -n 2 ${words#* } ${words% *}.json"
+    done
+}
+
+@test "two captures at once do not share a .f32" {
+    exec 9>x.f32.lock
+    flock -n 9
+    refused x.f32 'capture -m tiny.gguf -t 1 -i prompts.txt -o x.json'
+    grep -q "cannot write 'x.f32': another run is writing it" err
+    exec 9>&-
 }
 
 @test "a file beside a result, or one it writes on the way, is no input" {

@@ -233,7 +233,7 @@ static void append_and_continue(void **state) {
     assert_int_equal(ts_append_close(a, &err), TS_OK);
     tmp_expect("p", "01xx456789ab");
     assert_int_equal(ts_append_open("p", 13, &a, &err), TS_ERR_FORMAT);
-    assert_string_equal(err.message, "'p' is too short: expected at least 13 bytes, got 12");
+    assert_string_equal(err.message, "'p' is too short: expected at least 13 bytes, got 12; remove it, or start over with --overwrite");
     assert_int_equal(ts_append_open("none", 1, &a, &err), TS_ERR_IO);
     assert_int_equal(access("none", F_OK), -1);
     assert_int_equal(ts_append_open("p", 6, &a, &err), TS_OK);

@@ -1,0 +1,39 @@
+/* What a run may replace unasked: what an earlier run wrote there. Refuses everything else, by name. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/file.h"
+#include "core/mem.h"
+#include "store/meta.h"
+
+static int keep(const char *name, const char *why, ts_error *err) {
+    return ts_fail(err, TS_ERR_ARG, "'%s' exists and %s: it is not replaced; remove it, or name another file", name, why);
+}
+
+static int keep_beside(const char *path, const char *const *beside, ts_error *err) {
+    struct stat st;
+    int rc = TS_OK;
+    for (; rc == TS_OK && *beside; beside++) {
+        char *name = ts_path_with_extension(path, *beside);
+        if (!name) return ts_fail_nomem(err, "a path", strlen(path));
+        if (lstat(name, &st) == 0) rc = keep(name, "is of no earlier run", err);
+        free(name);
+    }
+    return rc;
+}
+
+int ts_result_keep(const char *path, const char *kind, const char *const *beside, ts_error *err) {
+    struct stat st;
+    char member[64];
+    if (lstat(path, &st) != 0) return keep_beside(path, beside, err);
+    int rc = ts_file_keep_other(path, err);
+    if (rc != TS_OK || stat(path, &st) != 0 || st.st_size == 0 || !S_ISREG(st.st_mode)) return rc;
+    char *meta = ts_path_with_extension(path, "meta");
+    if (!meta) return ts_fail_nomem(err, "a path", strlen(path));
+    snprintf(member, sizeof(member), "\"kind\": \"%s\"", kind);
+    if (!ts_meta_says(meta, member) || !ts_meta_says(meta, "\"plan\": \"run\"")) rc = keep(path, "was not made by a run like this", err);
+    free(meta);
+    return rc;
+}
