@@ -24,16 +24,20 @@ static int keep_beside(const char *path, const char *const *beside, ts_error *er
     return rc;
 }
 
+static bool of_a_run(const char *meta, const char *kind) {
+    char member[64];
+    snprintf(member, sizeof(member), "\"kind\": \"%s\"", kind);
+    return ts_meta_says(meta, member) && ts_meta_says(meta, "\"plan\": \"run\"");
+}
+
 int ts_result_keep(const char *path, const char *kind, const char *const *beside, ts_error *err) {
     struct stat st;
-    char member[64];
-    if (lstat(path, &st) != 0) return keep_beside(path, beside, err);
-    int rc = ts_file_keep_other(path, err);
-    if (rc != TS_OK || stat(path, &st) != 0 || st.st_size == 0 || !S_ISREG(st.st_mode)) return rc;
     char *meta = ts_path_with_extension(path, "meta");
     if (!meta) return ts_fail_nomem(err, "a path", strlen(path));
-    snprintf(member, sizeof(member), "\"kind\": \"%s\"", kind);
-    if (!ts_meta_says(meta, member) || !ts_meta_says(meta, "\"plan\": \"run\"")) rc = keep(path, "was not made by a run like this", err);
+    bool ours = of_a_run(meta, kind), missing = lstat(path, &st) != 0;
     free(meta);
-    return rc;
+    if (missing) return ours ? TS_OK : keep_beside(path, beside, err);
+    int rc = ts_file_keep_other(path, err);
+    if (rc != TS_OK || ours || stat(path, &st) != 0 || st.st_size == 0 || !S_ISREG(st.st_mode)) return rc;
+    return keep(path, "was not made by a run like this", err);
 }

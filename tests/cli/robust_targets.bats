@@ -161,6 +161,9 @@ refused_by_all() { # TARGET
             "$TS_CLI" run -m $words notes.json >out 2>err
         done
         grep -q '"plan": "run"' notes.meta
+        rm notes.json # what stood beside it is still such a run's
+        # shellcheck disable=SC2086
+        "$TS_CLI" run -m $words notes.json >out 2>err
     done
     # nor do they replace each other's, nor a corpus'
     refused notes.json 'run -m tiny.gguf -t 1 -p hi -n 2 --resid-capture notes.json'
