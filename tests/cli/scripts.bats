@@ -40,3 +40,18 @@ refused() { # TEXT NAME=VALUE...
     refused "OUT: cannot make a folder '$PWD/text' to write in" OUT="$PWD/text"
     refused "OUT: cannot make a folder '$PWD/text/deep' to write in" OUT="$PWD/text/deep"
 }
+
+@test "what gpu-proof runs holds on the processor too" {
+    gpu="$TS_BUILD_DIR/bench/bench_gpu"
+    mkdir scratch
+    for words in 'check 4,64,128,4,2 0' 'check 4,64,128,4,2 half' 'check f32:3,64,128,4,2 all' 'check 3,64,128,4,2,8,2 all' 'compare f32:3,64,128,4,2'; do
+        # shellcheck disable=SC2086
+        "$gpu" $words scratch >>checks.jsonl # in one folder, as the script has it
+    done
+    [ "$(grep -c '"ok": true' checks.jsonl)" = "$(wc -l <checks.jsonl)" ]
+    [ "$(wc -l <checks.jsonl)" -ge 80 ]
+    cp "$gpu" programs/
+    BIN=$PWD/programs OUT=$PWD/made SHAPES=6,64,128,4,2 STEPS=tables ROUNDS=1 THREADS=1 MODEL='' "$TS_SOURCE_DIR/scripts/gpu-proof" 2>err
+    grep -q '| rows, asked |' made/gpu-proof.md
+    python3 -c 'import json; assert len(json.load(open("made/gpu-proof.json"))["benches"]) == 2'
+}
