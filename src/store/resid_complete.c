@@ -30,8 +30,10 @@ static bool names_plan(const char *bytes, size_t n, const char *plan) {
     return value && value - partial < 16;
 }
 
-/* The first HEAD_BYTES of a file, *n of them; NULL when it cannot be read. */
+/* The first HEAD_BYTES of a file, *n of them; NULL when it cannot be read. Never waits for a FIFO's writer. */
 static char *read_head(const char *path, size_t *n) {
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return NULL;
     char *bytes = ts_malloc(HEAD_BYTES);
     FILE *f = bytes ? fopen(path, "rb") : NULL;
     if (f) {

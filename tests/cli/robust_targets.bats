@@ -155,6 +155,9 @@ refused_by_all() { # TARGET
         refused notes.meta "run -m $words notes.json"
         grep -q "'notes.meta' exists and is of no earlier run: it is not replaced" err
         rm notes.meta
+        mkfifo notes.meta # which nobody writes to
+        refused notes.meta "run -m $words notes.json"
+        rm notes.meta
         : >notes.json # as mktemp leaves it
         for _ in 1 2; do
             # shellcheck disable=SC2086
