@@ -49,6 +49,7 @@ bool ts_file_same(const char *a, const char *b); /* both exist and are one inode
 /* "dir/name.json" + "f32" -> "dir/name.f32"; no extension: appended. As Rust's Path::with_extension. NULL on
  * no memory. Caller frees. */
 char *ts_path_with_extension(const char *path, const char *extension);
+char *ts_path_append(const char *path, const char *suffix); /* one after the other; the caller frees */
 const char *ts_path_base(const char *path); /* points into `path` */
 size_t ts_path_stem_length(const char *base); /* of a base name: bytes before its extension */
 bool ts_path_has_extension(const char *path, const char *extension);

@@ -44,6 +44,17 @@ char *ts_path_with_extension(const char *path, const char *extension) {
     return out;
 }
 
+char *ts_path_append(const char *path, const char *suffix) {
+    size_t n = strlen(path), m = strlen(suffix) + 1;
+    char *out = ts_malloc(n + m);
+
+    if (!out)
+        return NULL;
+    memcpy(out, path, n);
+    memcpy(out + n, suffix, m);
+    return out;
+}
+
 size_t ts_path_stem_length(const char *base) {
     const char *dot = last_dot(base, strlen(base));
 

@@ -63,12 +63,6 @@ static ts_progress progress(const census *c) {
                          .seconds = now() - c->begin, .tokens_resumed = c->tokens_resumed};
 }
 
-static char *join(const char *path, const char *suffix) {
-    ts_buf b = {0};
-    ts_buf_printf(&b, "%s%s", path, suffix);
-    return ts_buf_take(&b);
-}
-
 static bool exists(const char *path) { return access(path, F_OK) == 0; }
 
 /* Whether the model has experts is not known yet; a file of an earlier census' would be taken for this one's. */
@@ -83,8 +77,8 @@ static int check_experts_target(const census *c, ts_error *err) {
 /* Before anything is computed: may the files stand there. */
 static int check_output(census *c, ts_error *err) {
     const char *path = c->o->output_path;
-    c->checkpoint_path = join(path, ".part.census");
-    c->trace_part = join(path, ".part.trace");
+    c->checkpoint_path = ts_path_append(path, ".part.census");
+    c->trace_part = ts_path_append(path, ".part.trace");
     c->trace_path = ts_path_with_extension(path, "trace");
     c->experts_path = ts_path_with_extension(path, "experts");
     if (!c->checkpoint_path || !c->trace_part || !c->trace_path || !c->experts_path)
@@ -184,9 +178,7 @@ static int settle(census *c, ts_error *err) {
     if (!meta) return ts_fail_nomem(err, "output path", 0);
     c->result->complete = ts_meta_complete(meta, c->plan.hash) && (!c->o->trace || exists(c->trace_path));
     free(meta);
-    if (!c->result->complete) return ts_file_vacant(c->o->output_path, err);
-    ts_log(TS_LOG_WARN, "'%s' is complete already: nothing to resume", c->o->output_path);
-    return TS_OK;
+    return ts_result_settle(c->o->output_path, c->result->complete, err);
 }
 
 static int open_output(census *c, ts_error *err) {

@@ -7,7 +7,6 @@
 
 #include "core/buf.h"
 #include "core/file.h"
-#include "core/log.h"
 #include "core/mem.h"
 #include "instrument/census_plan.h"
 #include "instrument/group.h"
@@ -67,18 +66,12 @@ static int make_plan(walk *w, ts_error *err) {
     return ts_census_plan_make(&w->plan, w->s, &c, err);
 }
 
-static char *join(const char *path, const char *suffix) {
-    ts_buf b = {0};
-    ts_buf_printf(&b, "%s%s", path, suffix);
-    return ts_buf_take(&b);
-}
-
 static bool exists(const char *path) { return access(path, F_OK) == 0; }
 
 static int check_output(walk *w, ts_error *err) {
     static const char *const beside[] = {"meta", NULL}, *const none[] = {NULL};
     const char *path = w->o->output_path, *csv = w->o->csv_path;
-    w->state_path = join(path, ".part.router");
+    w->state_path = ts_path_append(path, ".part.router");
     if (!w->state_path) return ts_fail_nomem(err, "output path", strlen(path));
     int rc = ts_session_keep_model(w->s, path, beside, err);
     if (rc == TS_OK) rc = ts_file_check_target(path, err);
@@ -150,9 +143,7 @@ static int settle(walk *w, ts_error *err) {
     if (!meta) return ts_fail_nomem(err, "output path", 0);
     w->complete = ts_meta_complete(meta, w->plan.hash) && (!w->o->csv_path || exists(w->o->csv_path));
     free(meta);
-    if (!w->complete) return ts_file_vacant(w->o->output_path, err);
-    ts_log(TS_LOG_WARN, "'%s' is complete already: nothing to resume", w->o->output_path);
-    return TS_OK;
+    return ts_result_settle(w->o->output_path, w->complete, err);
 }
 
 static int open_output(walk *w, ts_error *err) {

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/log.h"
 #include "core/mem.h"
 #include "instrument/provenance.h"
 #include "instrument/sweep.h"
@@ -182,9 +181,7 @@ static int append_line(ts_sweep *w, ts_buf *b, ts_error *err) {
 /* What stands there already: all of this sweep, or another's. */
 static int settle(ts_sweep *w, ts_error *err) {
     w->r->complete = ts_meta_complete(w->o->output_path, w->plan);
-    if (!w->r->complete) return ts_file_vacant(w->o->output_path, err);
-    ts_log(TS_LOG_WARN, "'%s' is complete already: nothing to resume", w->o->output_path);
-    return TS_OK;
+    return ts_result_settle(w->o->output_path, w->r->complete, err);
 }
 
 int ts_sweep_file_open(ts_sweep *w, ts_error *err) {

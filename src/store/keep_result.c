@@ -1,10 +1,12 @@
-/* What a run may replace unasked: what an earlier run wrote there. Refuses everything else, by name. */
+/* What may stand where a result goes: for a run, what an earlier run wrote there; for a resume, all of it. Refuses everything
+ * else, by name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "core/file.h"
+#include "core/log.h"
 #include "core/mem.h"
 #include "store/meta.h"
 
@@ -40,4 +42,10 @@ int ts_result_keep(const char *path, const char *kind, const char *const *beside
     int rc = ts_file_keep_other(path, err);
     if (rc != TS_OK || ours || stat(path, &st) != 0 || st.st_size == 0 || !S_ISREG(st.st_mode)) return rc;
     return keep(path, "was not made by a run like this", err);
+}
+
+int ts_result_settle(const char *path, bool complete, ts_error *err) {
+    if (!complete) return ts_file_vacant(path, err);
+    ts_log(TS_LOG_WARN, "'%s' is complete already: nothing to resume", path);
+    return TS_OK;
 }

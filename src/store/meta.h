@@ -54,6 +54,8 @@ void ts_meta_model_hash(const ts_provenance *p, char hex[33]);
 bool ts_meta_complete(const char *path, const char *plan);
 /* Whether they hold this member as ts_meta_... writes it, before anything that grows with the result. */
 bool ts_meta_says(const char *path, const char *member);
+/* To be resumed, nothing unfinished there: a warning where the result at `path` is `complete`, else TS_ERR_ARG, it exists. */
+int ts_result_settle(const char *path, bool complete, ts_error *err);
 /* Before a run writes at `path` without being asked to replace: TS_ERR_ARG where something else stands there than the result of
  * an earlier run of this kind (plan "run"), or beside it, NULL-terminated extensions, where there is none. */
 int ts_result_keep(const char *path, const char *kind, const char *const *beside, ts_error *err);

@@ -14,16 +14,6 @@
 #include "core/mem.h"
 #include "core/utf8.h"
 
-static char *join(const char *path, const char *suffix) {
-    size_t n = strlen(path), m = strlen(suffix) + 1;
-    char *out = ts_malloc(n + m);
-    if (out == NULL)
-        return NULL;
-    memcpy(out, path, n);
-    memcpy(out + n, suffix, m);
-    return out;
-}
-
 void ts_resid_paths_free(ts_resid_paths *p) {
     ts_free(p->out);
     ts_free(p->data);
@@ -65,9 +55,9 @@ int ts_resid_paths_init(ts_resid_paths *p, const ts_resid_spec *spec, ts_error *
     *p = (ts_resid_paths){.out = ts_strdup(spec->path)};
     p->data = pair ? ts_path_with_extension(spec->path, "f32") : ts_strdup(spec->path);
     p->meta = pair ? ts_path_with_extension(spec->path, "meta") : NULL;
-    p->part = join(spec->path, ".part");
-    p->gen = join(spec->path, ".part.gen");
-    p->state = join(spec->path, ".part.state");
+    p->part = ts_path_append(spec->path, ".part");
+    p->gen = ts_path_append(spec->path, ".part.gen");
+    p->state = ts_path_append(spec->path, ".part.state");
     if (!p->out || !p->data || (pair && !p->meta) || !p->part || !p->gen || !p->state)
         return ts_fail_nomem(err, "paths", strlen(spec->path));
     int rc = ts_file_check_target(p->out, err);
