@@ -31,6 +31,7 @@ typedef struct census {
     ts_ffn_census ffn;
     ts_group group;
     ts_ffn_progress done;
+    uint64_t kept; /* prompts, or tokens of a text, that the checkpoint holds */
     ts_lock *lock;
     char *checkpoint_path, *trace_path, *trace_part; /* NULL = measure only */
     ts_experts experts; /* no layers: the model has none */
@@ -129,7 +130,10 @@ static int plan_trace(census *c, ts_trace_spec *spec, uint32_t *k, ts_error *err
 
 static ts_experts *experts(census *c) { return c->experts.n_layers ? &c->experts : NULL; }
 
+static uint64_t n_done(const census *c) { return c->o->text ? c->done.tokens : c->done.prompts; }
+
 static int write_checkpoint(census *c, ts_error *err) {
+    c->kept = n_done(c);
     return ts_ffn_checkpoint_write(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, experts(c), &c->done, err);
 }
 
@@ -169,6 +173,7 @@ static int resume(census *c, ts_error *err) {
     int rc = ts_ffn_checkpoint_read(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, experts(c), &c->done, &found, err);
     if (rc == TS_OK && c->o->trace && c->done.trace_bytes && !exists(c->trace_part)) rc = start_over(c, err);
     c->tokens_resumed = c->done.tokens;
+    c->kept = n_done(c);
     return rc;
 }
 
@@ -361,10 +366,10 @@ static int finish_partial(census *c, ts_error *err) {
     if (rc == TS_OK) rc = ts_ffn_write(&c->ffn, &c->prov, c->plan.hash, c->o->output_path, true, c->replace, err);
     if (rc != TS_OK) return rc;
     c->fresh = false; /* what is said to be resumable must be */
-    const char *what = c->o->text ? "tokens" : "prompts";
-    uint64_t done = c->o->text ? c->done.tokens : c->done.prompts, total = c->o->text ? c->plan.n_tokens : c->plan.summary.n_prompts;
-    return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted after %llu of %llu %s: '%s' holds what was counted, marked partial; resume goes on from there",
-                   (unsigned long long)done, (unsigned long long)total, what, c->o->output_path);
+    const char *what = c->o->text ? "token" : "prompt";
+    uint64_t total = c->o->text ? c->plan.n_tokens : c->plan.summary.n_prompts;
+    return ts_fail(err, TS_ERR_INTERRUPTED, "interrupted after %llu of %llu %ss: '%s' holds what was counted, marked partial; resume goes on at %s %llu",
+                   (unsigned long long)n_done(c), (unsigned long long)total, what, c->o->output_path, what, (unsigned long long)c->kept + 1);
 }
 
 static int conclude(census *c, ts_error *err) {

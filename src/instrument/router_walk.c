@@ -243,12 +243,12 @@ static int write_result(walk *w, bool partial, ts_error *err) {
     const char *path = w->o->output_path;
     int rc = ts_router_census_write(&w->census, &w->prov, path, partial, w->replace, err);
     if (rc != TS_OK) return rc;
-    w->fresh = w->fresh && !partial; /* what is said to be resumable must be */
+    w->fresh = w->fresh && !partial; /* what is said to be resumable must be; the record says how far its state goes */
     if (partial)
         return ts_fail(err, TS_ERR_INTERRUPTED,
-                       "interrupted after %llu of %llu prompts: '%s' holds what was counted, marked partial%s; resume goes on from there",
+                       "interrupted after %llu of %llu prompts: '%s' holds what was counted, marked partial%s; resume goes on at prompt %llu",
                        (unsigned long long)w->prompts_done, (unsigned long long)w->plan.summary.n_prompts, path,
-                       w->o->csv_path ? ", the CSV is not written" : "");
+                       w->o->csv_path ? ", the CSV is not written" : "", (unsigned long long)w->census.record.prompts_done + 1);
     if (w->o->csv_path) rc = ts_router_write_csv(&w->census.record, w->o->csv_path, w->replace, err);
     if (rc == TS_OK) remove(w->state_path);
     return rc;

@@ -100,9 +100,8 @@ PY
     mkdir tmp
     export TMPDIR=$PWD/tmp
     printf '{"token_ids": [1, 2, 3]}\n' >ids.jsonl
-    "$TS_CLI" bench --synthetic 3,64,96,2,1 -t 1 -r 100000 --corpus ids.jsonl >/dev/null 2>&1 3>&- &
-    pid=$!
-    for _ in $(seq 200); do [ ! -e "tmp/turbospark-bench-$pid/bench.meta" ] || break; sleep 0.1; done
+    start_until '[ -e "tmp/turbospark-bench-$pid/bench.meta" ]' \
+        bench --synthetic 3,64,96,2,1 -t 1 -r 100000 --corpus ids.jsonl
     kill -KILL $pid
     wait $pid || true
     [ -e "tmp/turbospark-bench-$pid" ]

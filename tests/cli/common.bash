@@ -2,6 +2,29 @@
 # TS_CLI, TS_MODEL and TS_SOURCE_DIR come from the environment (ctest sets them).
 
 ts() { "$TS_CLI" "$@"; }
+
+# Starts the command with WORDS, $pid being its process, and waits a minute at most until READY holds. 'out' and 'err' are
+# emptied first: what a child had not yet run to open would be the words of the command before.
+start_until() { # READY WORDS...
+    local ready=$1
+    shift
+    : >out
+    : >err
+    "$TS_CLI" "$@" >out 2>err </dev/null 3>&- &
+    pid=$!
+    for _ in $(seq 6000); do
+        if eval "$ready" || ! kill -0 "$pid" 2>/dev/null; then return 0; fi
+        sleep 0.01
+    done
+}
+
+# Whether FILE, a checkpoint, was written again since it was first asked about.
+renewed() {
+    [ -s "$1" ] || return 1
+    [ -e "$1.first" ] || cp "$1" "$1.first"
+    ! cmp -s "$1" "$1.first"
+}
+
 direction() { python3 "$TS_SOURCE_DIR/tests/cli/direction.py" "$@"; }
 
 # Small files with every kind of fault, in the current folder. Names are relative so that messages are

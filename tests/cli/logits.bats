@@ -75,9 +75,7 @@ assert len(m["token_ids"]) == m["rows"] + 1 and m["kind"] == "logits" and m["mod
     for _ in $(seq 300); do cat text.txt; done >long.txt
     for signal in INT TERM; do
         code=0
-        "$TS_CLI" logits -m model.gguf -f long.txt -o stopped --window 64 --stride 8 2>err &
-        pid=$!
-        for _ in $(seq 300); do [ -d stopped ] && break; sleep 0.1; done
+        start_until '[ -d stopped ]' logits -m model.gguf -f long.txt -o stopped --window 64 --stride 8
         [ -d stopped ]
         sleep 1
         kill -s "$signal" "$pid"

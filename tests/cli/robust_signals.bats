@@ -25,8 +25,7 @@ stop_after() { # DELAY SIGNAL WORDS
     local pid
     code=0
     # shellcheck disable=SC2086
-    "$TS_CLI" $3 >out 2>err </dev/null &
-    pid=$!
+    start_until true $3
     sleep "$1"
     kill -s "$2" "$pid" 2>/dev/null || true
     wait "$pid" || code=$?
@@ -107,9 +106,7 @@ each_moment() { # FILE WORDS [report]
         rm -rf made*
         code=0
         # shellcheck disable=SC2086
-        "$TS_CLI" $words >out 2>err </dev/null &
-        pid=$!
-        for _ in $(seq 200); do [ -n "$(compgen -G 'made*')" ] && break; sleep 0.01; done
+        start_until "compgen -G 'made*' >/dev/null" $words
         kill -STOP "$pid" # both are pending when it goes on
         kill -INT "$pid"
         kill -TERM "$pid"
@@ -142,9 +139,7 @@ each_moment() { # FILE WORDS [report]
 kill_with() { # FILE WORDS
     local pid
     # shellcheck disable=SC2086
-    "$TS_CLI" $2 >out 2>err </dev/null &
-    pid=$!
-    for _ in $(seq 500); do [ -s "$1" ] && break; sleep 0.01; done
+    start_until "[ -s '$1' ]" $2
     sleep "$(seconds 400)"
     kill -KILL "$pid"
     wait "$pid" || true
@@ -187,8 +182,11 @@ END
 }
 
 @test "a census whose unfinished trace is gone says so" {
-    words='census -q -m tiny.gguf -t 1 -i prompts.txt -n 3 --ignore-eos -o made.json --trace'
-    stop_after 1.5 TERM "$words"
+    words='census -q -m tiny.gguf -t 1 -i prompts.txt --ignore-eos -o made.json --trace -n 8'
+    # shellcheck disable=SC2086
+    start_until 'renewed made.json.part.census' $words
+    kill -TERM "$pid"
+    wait "$pid" || true
     [ -s made.json.part.trace ]
     mv made.json.part.trace aside
     code=0
@@ -205,9 +203,7 @@ END
 @test "extract: the folder of captures that a killed one left goes" {
     words='extract -q -m tiny.gguf -t 1 --exact --positive prompts.txt --negative other.txt -o made.gguf'
     # shellcheck disable=SC2086
-    "$TS_CLI" $words >out 2>err </dev/null &
-    pid=$!
-    for _ in $(seq 500); do compgen -G 'made.gguf.tmp-*/*.part' >out && break; sleep 0.01; done
+    start_until "compgen -G 'made.gguf.tmp-*/*.part' >/dev/null" $words
     kill -KILL "$pid"
     wait "$pid" || true
     compgen -G 'made.gguf.tmp-*/*.part'

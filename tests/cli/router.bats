@@ -104,9 +104,7 @@ router() { ts router -m moe.gguf -i list.txt -t 1 --ignore-eos "$@"; }
 @test "SIGTERM writes what was counted, marked partial; resume ends with the bytes of an undisturbed run" {
     for i in $(seq 400); do digits $((i % 20 + 3)); echo; done >list.txt
     router -o whole.json -n 20 --trace -q
-    "$TS_CLI" router -m moe.gguf -i list.txt -t 1 --ignore-eos -o out.json -n 20 --trace -q 2>err &
-    pid=$!
-    for _ in $(seq 200); do [ -e out.json.part.router ] && break; sleep 0.01; done
+    start_until '[ -e out.json.part.router ]' router -m moe.gguf -i list.txt -t 1 --ignore-eos -o out.json -n 20 --trace -q
     sleep 0.3
     kill -TERM $pid
     code=0
@@ -114,7 +112,7 @@ router() { ts router -m moe.gguf -i list.txt -t 1 --ignore-eos "$@"; }
     if [ "$code" = 0 ]; then skip "too fast to be stopped"; fi
     [ "$code" = 1 ]
     if [ -e out.json ]; then
-        grep -q "interrupted after [0-9]* of 400 prompts: 'out.json' holds what was counted, marked partial" err
+        grep -q "interrupted after [0-9]* of 400 prompts: 'out.json' holds what was counted, marked partial; resume goes on at prompt [0-9]*$" err
         ts inspect out.json | grep -q 'partial  *yes'
     fi
     router -o out.json -n 20 --trace -q --resume

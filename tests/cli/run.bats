@@ -59,9 +59,7 @@ setup() {
 interrupt() { # SIGNAL, more options
     local signal=$1 pid code=0
     shift
-    "$TS_CLI" run -m model.gguf -p 'Once upon a time' -n 3000 --ignore-eos "$@" >out 2>err &
-    pid=$!
-    for _ in $(seq 200); do [ -s out ] && break; sleep 0.1; done
+    start_until '[ -s out ]' run -m model.gguf -p 'Once upon a time' -n 3000 --ignore-eos "$@"
     kill -s "$signal" "$pid"
     wait "$pid" || code=$?
     echo "$code" >code
@@ -218,9 +216,7 @@ assert [len(a["tokens_per_s"]) for a in d["arms"]] == [3] * 5'
 @test "an interrupted capture is marked partial, and --resume ends with the same bytes" {
     for i in $(seq 90); do echo "Number $i: what does the quiet river look like in the morning?"; done >list.txt
     ts capture -m model.gguf -ub 64 -i list.txt -o whole.json -q
-    "$TS_CLI" capture -m model.gguf -ub 64 -i list.txt -o cut.json --progress 2>err &
-    pid=$!
-    for _ in $(seq 300); do grep -q ' [1-9][0-9]* %' err && break; sleep 0.02; done
+    start_until "grep -q ' [1-9][0-9]* %' err" capture -m model.gguf -ub 64 -i list.txt -o cut.json --progress
     kill -s INT "$pid"
     code=0
     wait "$pid" || code=$?

@@ -61,12 +61,8 @@ PY
     line=(--scales -2:2:0.5 --parallel 4 --json out.json)
     sweep "${line[@]}" >whole.txt 2>err
     mv out.json whole.json
-    "$TS_CLI" sweep -m model.gguf -t 1 --steering d.gguf -i list.txt -n 4 "${line[@]}" >out 2>err &
-    pid=$!
-    for _ in $(seq 3000); do
-        [ ! -f out.json.part.jsonl ] || [ "$(wc -l <out.json.part.jsonl)" -lt 4 ] || break
-        sleep 0.02
-    done
+    start_until '[ -f out.json.part.jsonl ] && [ "$(wc -l <out.json.part.jsonl)" -ge 4 ]' \
+        sweep -m model.gguf -t 1 --steering d.gguf -i list.txt -n 4 "${line[@]}"
     kill -s KILL "$pid"
     wait "$pid" || true
     [ ! -e out.json ]
@@ -78,12 +74,8 @@ PY
 }
 
 @test "an interrupted sweep is one line, keeps its cells, and is refused to another sweep" {
-    "$TS_CLI" sweep -m model.gguf -t 1 --steering d.gguf -i list.txt -n 4 --scales -2:2:0.1 --json out.json -q >out 2>err &
-    pid=$!
-    for _ in $(seq 3000); do
-        [ ! -f out.json.part.jsonl ] || [ "$(wc -l <out.json.part.jsonl)" -lt 2 ] || break
-        sleep 0.02
-    done
+    start_until '[ -f out.json.part.jsonl ] && [ "$(wc -l <out.json.part.jsonl)" -ge 2 ]' \
+        sweep -m model.gguf -t 1 --steering d.gguf -i list.txt -n 4 --scales -2:2:0.1 --json out.json -q
     kill -s INT "$pid"
     code=0
     wait "$pid" || code=$?
