@@ -67,9 +67,8 @@ static int parse(logits *c, int argc, char **argv) {
 static int check_steering(const logits *c) {
     int code = cli_steering_check(&c->steering, c->common.model);
 
-    for (int i = 0; code < 0 && i < c->steering.n; i++)
-        if (c->steering.entries[i].from == TS_STEERING_DECODE)
-            return cli_usage("'--steering-from decode' edits nothing here: the text is all prompt");
+    if (code < 0 && cli_steering_decodes(&c->steering))
+        return cli_usage("'--steering-from decode' edits nothing here: the text is all prompt");
     return code < 0 ? cli_keep_input(c->steering.trace, "text", c->input) : code;
 }
 

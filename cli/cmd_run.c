@@ -167,6 +167,8 @@ static int check(const run *r) {
         return cli_usage("'%s' needs '-n' above 0", r->temperature > 0 ? "--temp" : "--ignore-eos");
     if (r->router_trace && !r->router_path)
         return cli_usage("'--router-trace' needs '--router-hist'");
+    if (r->n_predict < 2 && cli_steering_decodes(&r->steering))
+        return cli_usage("'--steering-from decode' needs '-n' above 1: the prompt decides the first token");
     code = cli_steering_check(&r->steering, r->common.model);
     if (code < 0 && r->common.tap && !taps(r))
         return cli_usage("'--tap' needs something to tap: an instrument or '--steering'");

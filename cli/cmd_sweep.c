@@ -214,6 +214,8 @@ static int check(sweep *c) {
         return cli_usage("'--random' needs a scale other than 0");
     if (c->target_given && c->modes_text && !has_mode(c, TS_STEERING_CLAMP))
         return cli_usage("'--steering-target' needs mode 'clamp', '--modes' has '%s'", c->modes_text);
+    if (c->n_predict < 2 && c->from == TS_STEERING_DECODE)
+        return cli_usage("'--steering-from decode' needs '-n' above 1: the prompt decides the first token");
     if ((c->resume || c->overwrite) && !c->json)
         return cli_usage("'%s' needs '--json FILE'", c->resume ? "--resume" : "--overwrite");
     if (c->resume && c->overwrite)

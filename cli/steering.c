@@ -169,6 +169,13 @@ int cli_steering_check(const cli_steering *st, const char *model) {
     return code;
 }
 
+bool cli_steering_decodes(const cli_steering *st) {
+    for (int i = 0; i < st->n; i++)
+        if (st->entries[i].from == TS_STEERING_DECODE)
+            return true;
+    return false;
+}
+
 int cli_steering_attach(const cli_steering *st, ts_session *session) {
     ts_error err = {0};
 

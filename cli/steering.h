@@ -22,6 +22,8 @@ void cli_steering_options(cli_steering *st, cli_option table[CLI_STEERING_OPTION
 /* What needs no model: options that lack their file, a trace over a file that is read. -1 to go on, else the exit
  * code. */
 int cli_steering_check(const cli_steering *st, const char *model);
+/* Whether some entry steers only what follows the prompt. */
+bool cli_steering_decodes(const cli_steering *st);
 /* Attaches every entry to the session. -1 to go on, else the exit code. */
 int cli_steering_attach(const cli_steering *st, ts_session *session);
 /* The line of what is in force, after the session started. */

@@ -44,6 +44,7 @@ int ts_file_keep_other(const char *path, ts_error *err);
 int ts_file_keep_unfinished(const char *part, ts_error *err);
 /* Refuses where anything stands, a link that leads nowhere too. */
 int ts_file_vacant(const char *path, ts_error *err);
+bool ts_file_exists(const char *path);
 bool ts_file_same(const char *a, const char *b); /* both exist and are one inode */
 
 /* "dir/name.json" + "f32" -> "dir/name.f32"; no extension: appended. As Rust's Path::with_extension. NULL on

@@ -1,4 +1,4 @@
-/* Owns file name arithmetic (file.h). Refuses to touch the disk, but for ts_file_same. */
+/* Owns file name arithmetic (file.h). Refuses to touch the disk, but for ts_file_same and ts_file_exists. */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700
 #endif
@@ -71,6 +71,11 @@ bool ts_path_has_extension(const char *path, const char *extension) {
     const char *base = ts_path_base(path), *dot = last_dot(base, strlen(base));
 
     return dot && strcmp(dot + 1, extension) == 0;
+}
+
+bool ts_file_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
 }
 
 bool ts_file_same(const char *a, const char *b) {

@@ -109,6 +109,9 @@ static void resolve_defaults(ts_session *s) {
     if (o->n_batch > o->n_ctx) o->n_batch = o->n_ctx;
     o->n_ubatch = at_least_one(o->n_ubatch, DEFAULT_UBATCH);
     if (o->n_ubatch > o->n_batch) o->n_ubatch = o->n_batch;
+    if (o->n_threads > ts_engine_cores())
+        ts_log(TS_LOG_WARN, "threads: %d on %d cores: llama.cpp's threads wait for one another without sleeping, so this is slower than one a core",
+               o->n_threads, ts_engine_cores());
     o->n_seq_max = at_least_one(o->n_seq_max, 1);
 }
 

@@ -220,7 +220,7 @@ static int merge_experts(const char *const *paths, size_t n_paths, uint64_t deco
         rc = ts_file_vacant(beside, err);
     if (rc == TS_OK && experts.n_layers)
         rc = ts_experts_write(&experts, beside, err);
-    else if (rc == TS_OK && access(beside, F_OK) == 0 && unlink(beside) != 0)
+    else if (rc == TS_OK && ts_file_exists(beside) && unlink(beside) != 0)
         rc = ts_fail_errno(err, TS_ERR_IO, "cannot remove '%s'", beside);
     ts_experts_free(&experts);
     ts_free(beside);

@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/file.h"
 #include "core/mem.h"
@@ -22,7 +21,7 @@ static const unsigned shares[TS_EXPERT_SHARES] = {50, 90, 95};
 static int add_one(const char *path, ts_experts *sum, size_t i, ts_error *err) {
     ts_experts one = {0};
     char *beside = ts_path_with_extension(path, "experts");
-    bool has = beside && strcmp(beside, path) != 0 && access(beside, F_OK) == 0;
+    bool has = beside && strcmp(beside, path) != 0 && ts_file_exists(beside);
     int rc = beside ? TS_OK : ts_fail_nomem(err, "a path", strlen(path));
 
     if (rc == TS_OK && i > 0 && has != (sum->n_layers > 0))

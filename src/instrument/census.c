@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "core/buf.h"
 #include "core/file.h"
@@ -64,8 +63,6 @@ static ts_progress progress(const census *c) {
                          .seconds = now() - c->begin, .tokens_resumed = c->tokens_resumed};
 }
 
-static bool exists(const char *path) { return access(path, F_OK) == 0; }
-
 /* Whether the model has experts is not known yet; a file of an earlier census' would be taken for this one's. */
 static int check_experts_target(const census *c, ts_error *err) {
     const char *path = c->o->output_path;
@@ -89,8 +86,8 @@ static int check_output(census *c, ts_error *err) {
     if (rc == TS_OK) rc = ts_file_check_target(path, err);
     if (rc == TS_OK) rc = ts_lock_take(path, &c->lock, err); /* a checkpoint may be that of a run at work */
     if (rc == TS_OK && !c->o->resume && !c->o->overwrite) rc = ts_file_keep_unfinished(c->checkpoint_path, err);
-    c->replace = c->o->overwrite || (c->o->resume && exists(c->checkpoint_path));
-    c->finished = c->o->resume && !c->replace && exists(path);
+    c->replace = c->o->overwrite || (c->o->resume && ts_file_exists(c->checkpoint_path));
+    c->finished = c->o->resume && !c->replace && ts_file_exists(path);
     if (rc == TS_OK && c->finished) return TS_OK;
     if (rc == TS_OK) rc = ts_census_check_target(path, c->replace, err);
     if (rc == TS_OK) rc = check_experts_target(c, err);
@@ -159,7 +156,7 @@ static int open_counts(census *c, ts_error *err) {
 
 /* Killed just before the end, when the trace had its final name already: the counts alone cannot go on. */
 static int start_over(census *c, ts_error *err) {
-    if (!exists(c->trace_path))
+    if (!ts_file_exists(c->trace_path))
         return ts_fail(err, TS_ERR_STATE, "'%s' is gone, without which the census cannot go on; start over with --overwrite", c->trace_part);
     ts_log(TS_LOG_WARN, "'%s' has its place already, and cannot be continued: the census starts over", c->trace_path);
     close_counts(c);
@@ -171,7 +168,7 @@ static int start_over(census *c, ts_error *err) {
 static int resume(census *c, ts_error *err) {
     bool found = false;
     int rc = ts_ffn_checkpoint_read(c->checkpoint_path, c->plan.hash, c->ffn.dense, c->ffn.shared, experts(c), &c->done, &found, err);
-    if (rc == TS_OK && c->o->trace && c->done.trace_bytes && !exists(c->trace_part)) rc = start_over(c, err);
+    if (rc == TS_OK && c->o->trace && c->done.trace_bytes && !ts_file_exists(c->trace_part)) rc = start_over(c, err);
     c->tokens_resumed = c->done.tokens;
     c->kept = n_done(c);
     return rc;
@@ -181,7 +178,7 @@ static int resume(census *c, ts_error *err) {
 static int settle(census *c, ts_error *err) {
     char *meta = ts_path_with_extension(c->o->output_path, "meta");
     if (!meta) return ts_fail_nomem(err, "output path", 0);
-    c->result->complete = ts_meta_complete(meta, c->plan.hash) && (!c->o->trace || exists(c->trace_path));
+    c->result->complete = ts_meta_complete(meta, c->plan.hash) && (!c->o->trace || ts_file_exists(c->trace_path));
     free(meta);
     return ts_result_settle(c->o->output_path, c->result->complete, err);
 }

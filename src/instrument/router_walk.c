@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "core/buf.h"
 #include "core/file.h"
@@ -66,8 +65,6 @@ static int make_plan(walk *w, ts_error *err) {
     return ts_census_plan_make(&w->plan, w->s, &c, err);
 }
 
-static bool exists(const char *path) { return access(path, F_OK) == 0; }
-
 static int check_output(walk *w, ts_error *err) {
     static const char *const beside[] = {"meta", NULL}, *const none[] = {NULL};
     const char *path = w->o->output_path, *csv = w->o->csv_path;
@@ -76,9 +73,9 @@ static int check_output(walk *w, ts_error *err) {
     int rc = ts_session_keep_model(w->s, path, beside, err);
     if (rc == TS_OK) rc = ts_file_check_target(path, err);
     if (rc == TS_OK) rc = ts_lock_take(path, &w->lock, err); /* a state may be that of a run at work */
-    w->replace = w->o->overwrite || (w->o->resume && exists(w->state_path));
+    w->replace = w->o->overwrite || (w->o->resume && ts_file_exists(w->state_path));
     if (rc == TS_OK && !w->o->resume && !w->o->overwrite) rc = ts_file_keep_unfinished(w->state_path, err);
-    w->finished = w->o->resume && !w->replace && exists(path);
+    w->finished = w->o->resume && !w->replace && ts_file_exists(path);
     if (rc == TS_OK && w->finished) return TS_OK;
     if (rc == TS_OK) rc = ts_router_check_target(path, w->replace, err);
     if (rc != TS_OK || !csv) return rc;
@@ -122,7 +119,7 @@ static int take_state(walk *w, ts_router *old, ts_error *err) {
 
 static int resume(walk *w, ts_error *err) {
     ts_router old = {0};
-    if (!exists(w->state_path)) return TS_OK;
+    if (!ts_file_exists(w->state_path)) return TS_OK;
     int rc = ts_router_read(w->state_path, &old, err);
     if (rc == TS_OK) rc = take_state(w, &old, err);
     ts_router_free(&old);
@@ -141,7 +138,7 @@ static int write_state(walk *w, ts_error *err) {
 static int settle(walk *w, ts_error *err) {
     char *meta = ts_path_with_extension(w->o->output_path, "meta");
     if (!meta) return ts_fail_nomem(err, "output path", 0);
-    w->complete = ts_meta_complete(meta, w->plan.hash) && (!w->o->csv_path || exists(w->o->csv_path));
+    w->complete = ts_meta_complete(meta, w->plan.hash) && (!w->o->csv_path || ts_file_exists(w->o->csv_path));
     free(meta);
     return ts_result_settle(w->o->output_path, w->complete, err);
 }

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/mem.h"
 #include "instrument/provenance.h"
@@ -126,8 +125,8 @@ int ts_sweep_file_check(ts_sweep *w, ts_error *err) {
     if (rc == TS_OK) rc = ts_lock_take(path, &w->lock, err); /* a partial file may be that of a run at work */
     if (rc == TS_OK && !w->o->resume && !w->o->overwrite) rc = ts_file_keep_unfinished(w->part_path, err);
     if (rc != TS_OK) return rc;
-    bool unfinished = w->o->resume && access(w->part_path, F_OK) == 0;
-    w->finished = w->o->resume && !w->o->overwrite && !unfinished && access(path, F_OK) == 0;
+    bool unfinished = w->o->resume && ts_file_exists(w->part_path);
+    w->finished = w->o->resume && !w->o->overwrite && !unfinished && ts_file_exists(path);
     return w->o->overwrite || unfinished || w->finished ? TS_OK : ts_file_vacant(path, err);
 }
 
@@ -161,7 +160,7 @@ static int take_over(ts_sweep *w, const char *bytes, size_t n, uint64_t *kept, t
 static int resume(ts_sweep *w, uint64_t *kept, ts_error *err) {
     char *bytes = NULL;
     size_t n = 0;
-    if (!w->o->resume || access(w->part_path, F_OK) != 0) return TS_OK;
+    if (!w->o->resume || !ts_file_exists(w->part_path)) return TS_OK;
     int rc = ts_file_get(w->part_path, MAX_PART_BYTES, &bytes, &n, err);
     if (rc != TS_OK) return rc;
     rc = take_over(w, bytes, n, kept, err);

@@ -2,7 +2,6 @@
  * hashes that do not match, naming expected and found. */
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/file.h"
 #include "core/mem.h"
@@ -16,7 +15,7 @@ static int mark_experts(const char *meta, ts_census_mark *mark, char **name, boo
     *name = ts_path_with_extension(meta, "experts");
     if (*name == NULL)
         return ts_fail_nomem(err, "a path", strlen(meta));
-    *there = access(*name, F_OK) == 0;
+    *there = ts_file_exists(*name);
     mark->file = ts_path_base(*name);
     return *there ? ts_fingerprint_file(*name, mark->xxh3, &mark->bytes, err) : TS_OK;
 }

@@ -119,7 +119,7 @@ static int make_folder(ts_logits_out *o, ts_error *err) {
         return ts_fail_errno(err, TS_ERR_IO, "cannot create the folder '%s'", o->folder);
     if (stat(o->folder, &st) || !S_ISDIR(st.st_mode))
         return ts_fail(err, TS_ERR_IO, "cannot write to '%s': expected a folder", o->folder);
-    if (!o->spec.overwrite && access(o->meta, F_OK) == 0)
+    if (!o->spec.overwrite && ts_file_exists(o->meta))
         return ts_fail(err, TS_ERR_ARG, "'%s' holds a dump already: remove it, or replace it with --overwrite", o->folder);
     return TS_OK;
 }
@@ -212,7 +212,7 @@ int64_t ts_logits_out_rows(const ts_logits_out *o) {
 int ts_logits_out_cut(ts_logits_out *o, ts_error *err) {
     ts_logits_spec *s = &o->spec;
 
-    if (o->rows == 0 || access(o->meta, F_OK) == 0)
+    if (o->rows == 0 || ts_file_exists(o->meta))
         return ts_fail(err, TS_ERR_STATE, "'%s' was not written", o->folder);
     s->n_tokens = (size_t)o->rows + 1;
     if (s->first_scored_position > o->rows)

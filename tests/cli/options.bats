@@ -94,12 +94,29 @@ misused() { # LINE WORDS...
     fails 2 "$1; try 'turbospark $2 --help'" "${@:2}"
 }
 
+@test "more threads than cores is a warning" {
+    "$TS_BUILD_DIR/tests/bin/tiny_gguf" llama tiny.gguf
+    n=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+    ts nodes -m tiny.gguf -t $n >out 2>err
+    [ ! -s err ]
+    ts nodes -m tiny.gguf -t $((n + 1)) >more 2>err
+    cmp out more
+    grep -q "^turbospark nodes: warning: threads: $((n + 1)) on $n cores: " err
+    [ "$(wc -l <err)" = 1 ]
+}
+
 @test "an option that would do nothing is refused" {
     printf 'one\n' >list.txt
     printf '{"prompt": "one"}\n{"token_ids": [1, 2]}\n' >list.jsonl
     misused "'-s' needs '--temp' above 0" run -m model.gguf -p hi -s 3
     misused "'--temp' needs '-n' above 0" run -m model.gguf -p hi -n 0 --temp 1
     misused "'--ignore-eos' needs '-n' above 0" run -m model.gguf -p hi -n 0 --ignore-eos
+    for n in 0 1; do
+        misused "'--steering-from decode' needs '-n' above 1: the prompt decides the first token" \
+            run -m model.gguf -p hi -n $n --steering d.gguf --steering-from decode
+    done
+    misused "'--steering-from decode' needs '-n' above 1: the prompt decides the first token" \
+        sweep -m model.gguf --steering d.gguf -i list.txt -n 1 --steering-from decode
     misused "'--random' needs a scale other than 0" sweep -m model.gguf --steering text.gguf -i list.txt --scales 0 --random 2
     misused "'--tap' needs something to tap: an instrument or '--steering'" run -m model.gguf -p hi --tap ask
     misused "'--tap' needs something to tap: '--steering FILE'" logits -m model.gguf -f list.txt -o out.d --tap ask
