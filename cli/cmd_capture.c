@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "options.h"
 #include "progress.h"
+#include "prompts.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,8 +11,9 @@
 
 typedef struct capture {
     cli_common common;
-    const char *input, *output, *column, *chat_template;
-    bool chat, special, exact, resume, overwrite, progress;
+    cli_prompts prompts;
+    const char *input, *output;
+    bool exact, resume, overwrite, progress;
     bool layers_given, format_given;
     ts_range layers;
     ts_positions positions;
@@ -30,14 +32,7 @@ static int parse(capture *c, int argc, char **argv) {
                "prompts: one a line with \\n escapes, or, named .jsonl, JSON Lines with 'prompt', "
                "'messages' or "
                "'token_ids', and an optional 'label'"),
-        OPTION(NULL, "column", "NAME", CLI_TEXT, &c->column,
-               "JSON Lines: the field that holds the text (default: {})"),
-        OPTION(NULL, "chat", NULL, CLI_FLAG, &c->chat,
-               "wrap each plain prompt as one user message in the model's chat template"),
-        OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &c->chat_template,
-               "use this template of llama.cpp's instead of the model's"),
-        OPTION(NULL, "special", NULL, CLI_FLAG, &c->special,
-               "text such as <|im_start|> in prompts and messages is the control token"),
+        CLI_PROMPT_OPTIONS(&c->prompts),
     };
     const cli_option rows[] = {
         OPTION("o", "output", "FILE", CLI_TEXT, &c->output,
@@ -56,8 +51,7 @@ static int parse(capture *c, int argc, char **argv) {
         OPTION(NULL, "resume", NULL, CLI_FLAG, &c->resume,
                "continue an unfinished capture, if there is one"),
         OPTION(NULL, "overwrite", NULL, CLI_FLAG, &c->overwrite, "replace files that exist"),
-        OPTION(NULL, "progress", NULL, CLI_FLAG, &c->progress,
-               "draw progress also when stderr is no terminal"),
+        CLI_PROGRESS_OPTION(&c->progress),
     };
     const cli_group groups[] = {CLI_GROUP("Prompts", prompts), CLI_GROUP("Rows", rows),
                                 CLI_GROUP("Model", common.model),
@@ -120,8 +114,7 @@ static void report(const capture *c, const ts_capture_result *r) {
              " token%s in %.1f s (%.0f tokens/s)",
              r->n_rows, cli_plural(r->n_rows), r->n_prompts, cli_plural(r->n_prompts), r->n_tokens,
              cli_plural(r->n_tokens), r->seconds, rate);
-    if (r->n_skipped_empty)
-        cli_note("%" PRIu64 " empty line%s skipped", r->n_skipped_empty, cli_plural(r->n_skipped_empty));
+    cli_note_skipped(r->n_skipped_empty);
     if (r->n_nonfinite)
         cli_note("warning: %" PRIu64 " value%s not finite", r->n_nonfinite, r->n_nonfinite == 1 ? " is" : "s are");
     cli_note("wrote '%s'", c->output);
@@ -135,10 +128,7 @@ static int capture_corpus(capture *c, ts_session *session) {
 
     opts.input_path = c->input;
     opts.output_path = c->output;
-    opts.column = c->column;
-    opts.chat_template = c->chat_template;
-    opts.chat = c->chat;
-    opts.special = c->special;
+    CLI_PROMPTS_INTO(&c->prompts, &opts);
     opts.layers = c->layers_given ? &c->layers : NULL;
     opts.positions = c->positions;
     opts.format = (enum ts_capture_format)c->format;
@@ -157,7 +147,7 @@ static int capture_corpus(capture *c, ts_session *session) {
 }
 
 int cmd_capture(int argc, char **argv) {
-    capture c = {.column = "prompt"};
+    capture c = {0};
     ts_session_options opts;
     ts_session *session = NULL;
     ts_error err;

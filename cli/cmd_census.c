@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "options.h"
 #include "progress.h"
+#include "prompts.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,9 +13,10 @@ enum { MAX_LEVELS = 64 };
 
 typedef struct census {
     cli_common common;
-    const char *input, *output, *column, *chat_template, *text, *zero, *zero_below, *json;
-    bool chat, special, ignore_eos, trace, resume, overwrite, progress;
-    bool predict_given, parallel_given, percent_given, column_given;
+    cli_prompts prompts;
+    const char *input, *output, *text, *zero, *zero_below, *json;
+    bool ignore_eos, trace, resume, overwrite, progress;
+    bool predict_given, parallel_given, percent_given;
     int32_t n_predict, parallel, trace_percent;
     cli_progress bar;
     uint64_t n_resumed;
@@ -29,14 +31,7 @@ static int parse(census *c, int argc, char **argv) {
                "prompts to generate from: one a line, or JSON Lines as for capture"),
         OPTION(NULL, "text", "FILE", CLI_TEXT, &c->text,
                "read this text instead, teacher-forced in full batches: every token counts"),
-        OPTION(NULL, "column", "NAME", CLI_TEXT, &c->column,
-               "JSON Lines: the field that holds the text (default: {})", .given = &c->column_given),
-        OPTION(NULL, "chat", NULL, CLI_FLAG, &c->chat,
-               "wrap each plain prompt as one user message in the model's chat template"),
-        OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &c->chat_template,
-               "use this template of llama.cpp's instead of the model's"),
-        OPTION(NULL, "special", NULL, CLI_FLAG, &c->special,
-               "text such as <|im_start|> in prompts and messages is the control token"),
+        CLI_PROMPT_OPTIONS(&c->prompts),
         OPTION("n", "predict", "N", CLI_I32, &c->n_predict,
                "tokens to generate from each prompt (default: {})", .min = 1, .max = INT32_MAX,
                .given = &c->predict_given),
@@ -57,8 +52,7 @@ static int parse(census *c, int argc, char **argv) {
         OPTION(NULL, "resume", NULL, CLI_FLAG, &c->resume,
                "continue an interrupted census, if there is one"),
         OPTION(NULL, "overwrite", NULL, CLI_FLAG, &c->overwrite, "replace files that exist"),
-        OPTION(NULL, "progress", NULL, CLI_FLAG, &c->progress,
-               "draw progress also when stderr is no terminal"),
+        CLI_PROGRESS_OPTION(&c->progress),
     };
     const cli_option zeroing[] = {
         OPTION(NULL, "zero", "P,P,...", CLI_TEXT, &c->zero,
@@ -122,7 +116,7 @@ static int check(census *c) {
     if (!!c->input + !!c->text != 1)
         return cli_usage(c->input ? "'-i' and '--text' exclude each other"
                                   : "an input is needed: '-i FILE' or '--text FILE'");
-    if (c->text && (c->predict_given || c->parallel_given || c->ignore_eos || c->chat || c->chat_template || c->column_given))
+    if (c->text && (c->predict_given || c->parallel_given || c->ignore_eos || c->prompts.chat || c->prompts.chat_template || c->prompts.column))
         return cli_usage("'--text' reads a text as it is: no '-n', '--parallel', '--ignore-eos', "
                          "'--chat', '--chat-template' or '--column'");
     code = check_zeroing(c);
@@ -172,10 +166,7 @@ static int count(census *c, ts_session *session) {
 
     o.input_path = c->text ? c->text : c->input;
     o.output_path = c->output;
-    o.column = c->column_given ? c->column : NULL;
-    o.chat_template = c->chat_template;
-    o.chat = c->chat;
-    o.special = c->special;
+    CLI_PROMPTS_INTO(&c->prompts, &o);
     o.text = c->text != NULL;
     o.n_predict = c->text ? 0 : c->n_predict;
     o.parallel = c->text ? 0 : c->parallel;
@@ -198,8 +189,7 @@ static int count(census *c, ts_session *session) {
              r.decode_passes, r.decode_passes == 1 ? "" : "es", r.prefill_passes, cli_plural(r.prefill_passes), r.overlap_pairs,
              cli_plural(r.overlap_pairs), r.n_tokens, cli_plural(r.n_tokens), r.seconds,
              r.seconds > 0 ? (double)(r.n_tokens - c->n_resumed) / r.seconds : 0);
-    if (r.n_skipped_empty)
-        cli_note("%" PRIu64 " empty line%s skipped", r.n_skipped_empty, cli_plural(r.n_skipped_empty));
+    cli_note_skipped(r.n_skipped_empty);
     cli_note("wrote '%s'", c->output);
     return CLI_DONE;
 }
@@ -255,7 +245,7 @@ static int zero(census *c, ts_session *session) {
     ts_error err = {0};
 
     o.input_path = c->text;
-    o.special = c->special;
+    o.special = c->prompts.special;
     o.percents = c->percents;
     o.n_percents = c->n_percents;
     o.below = c->below;
@@ -272,7 +262,7 @@ static int zero(census *c, ts_session *session) {
 }
 
 int cmd_census(int argc, char **argv) {
-    census c = {.column = "prompt", .n_predict = 64, .parallel = 1, .trace_percent = 10};
+    census c = {.n_predict = 64, .parallel = 1, .trace_percent = 10};
     ts_session_options opts;
     ts_session *session = NULL;
     ts_error err;

@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "options.h"
 #include "progress.h"
+#include "prompts.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,11 +14,12 @@ enum { MAX_LAYERS = 4096 };
 
 typedef struct extract {
     cli_common common;
+    cli_prompts prompts;
     cli_list positive, negative;
-    const char *output, *json, *orthogonal, *shrinkage_text, *layer_ids, *column, *chat_template;
+    const char *output, *json, *orthogonal, *shrinkage_text, *layer_ids;
     int method, mode;
-    bool drop_nonfinite, overwrite, progress, chat, special, exact;
-    bool layers_given, positions_given, column_given;
+    bool drop_nonfinite, overwrite, progress, exact;
+    bool layers_given, positions_given;
     double shrinkage;
     ts_range layers;
     ts_positions positions;
@@ -62,19 +64,10 @@ static int parse(extract *x, int argc, char **argv) {
         OPTION("o", "output", "FILE", CLI_TEXT, &x->output, "the control vector, a GGUF file"),
         OPTION(NULL, "json", "FILE", CLI_TEXT, &x->json, "write the figures there as JSON"),
         OPTION(NULL, "overwrite", NULL, CLI_FLAG, &x->overwrite, "replace files that exist"),
-        OPTION(NULL, "progress", NULL, CLI_FLAG, &x->progress,
-               "draw progress also when stderr is no terminal"),
+        CLI_PROGRESS_OPTION(&x->progress),
     };
     const cli_option prompts[] = {
-        OPTION(NULL, "column", "NAME", CLI_TEXT, &x->column,
-               "JSON Lines: the field that holds the text (default: {})",
-               .given = &x->column_given),
-        OPTION(NULL, "chat", NULL, CLI_FLAG, &x->chat,
-               "wrap each plain prompt as one user message in the model's chat template"),
-        OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &x->chat_template,
-               "use this template of llama.cpp's instead of the model's"),
-        OPTION(NULL, "special", NULL, CLI_FLAG, &x->special,
-               "text such as <|im_start|> in prompts and messages is the control token"),
+        CLI_PROMPT_OPTIONS(&x->prompts),
         OPTION(NULL, "positions", "WHICH", CLI_POSITIONS, &x->positions,
                "tokens of each prompt: 'last', a number (-1 = last), A:B, 'all' or 'mean' "
                "(default: last)",
@@ -135,8 +128,8 @@ static int check_no_model(const extract *x) {
         bool used;
         const char *name;
     } options[] = {
-        {x->column_given, "--column"}, {x->chat, "--chat"}, {x->chat_template, "--chat-template"},
-        {x->special, "--special"}, {x->positions_given, "--positions"}, {x->exact, "--exact"},
+        {x->prompts.column, "--column"}, {x->prompts.chat, "--chat"}, {x->prompts.chat_template, "--chat-template"},
+        {x->prompts.special, "--special"}, {x->positions_given, "--positions"}, {x->exact, "--exact"},
         {c->device, "--device"}, {c->n_gpu_layers, "-ngl"}, {c->n_ctx, "-c"}, {c->n_batch, "-b"},
         {c->n_ubatch, "-ub"}, {c->flash_attn, "-fa"}, {c->type_k, "-ctk"}, {c->type_v, "-ctv"},
         {c->tap, "--tap"},
@@ -269,10 +262,7 @@ static void fill_options(extract *x, ts_extract_options *o) {
     o->blocks = x->layers_given ? &x->layers : NULL;
     o->layer_blocks = x->layer_blocks;
     o->n_layer_blocks = x->n_layer_blocks;
-    o->column = x->column;
-    o->chat_template = x->chat_template;
-    o->chat = x->chat;
-    o->special = x->special;
+    CLI_PROMPTS_INTO(&x->prompts, o);
     o->exact = x->exact;
     o->positions = x->positions;
     o->on_plan = on_plan;
@@ -306,7 +296,7 @@ static int work(extract *x) {
 }
 
 int cmd_extract(int argc, char **argv) {
-    extract x = {.column = "prompt", .mode = TS_STEERING_ADD - TS_STEERING_ABLATE};
+    extract x = {.mode = TS_STEERING_ADD - TS_STEERING_ABLATE};
     int code;
 
     x.positive.items = calloc((size_t)argc, sizeof(char *));

@@ -17,8 +17,7 @@ static int parse(kld *o, int argc, char **argv, int *n_operands) {
         OPTION(NULL, "floor", "A2", CLI_TEXT, &o->floor,
                "A dumped once more: also compare A with it, which tells what a difference means"),
         OPTION(NULL, "json", "FILE", CLI_TEXT, &o->json, "also write the result there as JSON"),
-        OPTION(NULL, "progress", NULL, CLI_FLAG, &o->progress,
-               "draw progress also when stderr is no terminal"),
+        CLI_PROGRESS_OPTION(&o->progress),
         OPTION("q", "quiet", NULL, CLI_FLAG, &o->quiet, "errors only on stderr"),
         OPTION("v", "verbose", NULL, CLI_FLAG, &o->verbose, "also informational lines on stderr"),
     };

@@ -44,8 +44,7 @@ static int parse(logits *c, int argc, char **argv) {
         OPTION(NULL, "dtype", "NAME", CLI_CHOICE, &c->dtype, "'f16' or 'f32' (default: {})",
                .choices = dtypes),
         OPTION(NULL, "overwrite", NULL, CLI_FLAG, &c->overwrite, "replace a dump that is there"),
-        OPTION(NULL, "progress", NULL, CLI_FLAG, &c->progress,
-               "draw progress also when stderr is no terminal"),
+        CLI_PROGRESS_OPTION(&c->progress),
     };
     cli_option steering[CLI_STEERING_OPTIONS];
     const cli_group groups[] = {CLI_GROUP("Text", text), CLI_GROUP("Result", result),

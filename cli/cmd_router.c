@@ -2,14 +2,16 @@
 #include "cli.h"
 #include "options.h"
 #include "progress.h"
+#include "prompts.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 typedef struct router {
     cli_common common;
-    const char *input, *output, *csv, *column, *chat_template;
-    bool chat, special, ignore_eos, trace, resume, overwrite, progress, column_given;
+    cli_prompts prompts;
+    const char *input, *output, *csv;
+    bool ignore_eos, trace, resume, overwrite, progress;
     int32_t n_predict, parallel;
     cli_progress bar;
     uint64_t n_resumed;
@@ -19,14 +21,7 @@ static int parse(router *r, int argc, char **argv) {
     cli_common_table common;
     const cli_option input[] = {
         OPTION("i", "input", "FILE", CLI_TEXT, &r->input, "prompts: one a line, or JSON Lines as for capture"),
-        OPTION(NULL, "column", "NAME", CLI_TEXT, &r->column, "JSON Lines: the field that holds the text (default: {})",
-               .given = &r->column_given),
-        OPTION(NULL, "chat", NULL, CLI_FLAG, &r->chat,
-               "wrap each plain prompt as one user message in the model's chat template"),
-        OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &r->chat_template,
-               "use this template of llama.cpp's instead of the model's"),
-        OPTION(NULL, "special", NULL, CLI_FLAG, &r->special,
-               "text such as <|im_start|> in prompts and messages is the control token"),
+        CLI_PROMPT_OPTIONS(&r->prompts),
         OPTION("n", "predict", "N", CLI_I32, &r->n_predict,
                "tokens to generate from each prompt; 0 = prompts only (default: {})", .max = INT32_MAX),
         OPTION(NULL, "parallel", "N", CLI_I32, &r->parallel,
@@ -39,7 +34,7 @@ static int parse(router *r, int argc, char **argv) {
         OPTION(NULL, "csv", "FILE.csv", CLI_TEXT, &r->csv, "also every slot as a line 'layer,expert', pass by pass; implies --trace"),
         OPTION(NULL, "resume", NULL, CLI_FLAG, &r->resume, "continue an interrupted census, if there is one"),
         OPTION(NULL, "overwrite", NULL, CLI_FLAG, &r->overwrite, "replace files that exist"),
-        OPTION(NULL, "progress", NULL, CLI_FLAG, &r->progress, "draw progress also when stderr is no terminal"),
+        CLI_PROGRESS_OPTION(&r->progress),
     };
     const cli_group groups[] = {CLI_GROUP("Input", input), CLI_GROUP("Result", result), CLI_GROUP("Model", common.model),
                                 CLI_GROUP("Messages", common.output)};
@@ -97,10 +92,7 @@ static int count(router *r, ts_session *session) {
     o.input_path = r->input;
     o.output_path = r->output;
     o.csv_path = r->csv;
-    o.column = r->column_given ? r->column : NULL;
-    o.chat_template = r->chat_template;
-    o.chat = r->chat;
-    o.special = r->special;
+    CLI_PROMPTS_INTO(&r->prompts, &o);
     o.n_predict = r->n_predict;
     o.parallel = r->parallel;
     o.ignore_eos = r->ignore_eos;
@@ -120,14 +112,13 @@ static int count(router *r, ts_session *session) {
              cli_plural((uint64_t)t.n_blocks), t.n_experts, cli_plural((uint64_t)t.n_experts), t.top_k, t.n_slots, cli_plural(t.n_slots),
              t.n_tokens, cli_plural(t.n_tokens), t.seconds,
              t.seconds > 0 ? (double)(t.n_tokens - r->n_resumed) / t.seconds : 0);
-    if (t.n_skipped_empty)
-        cli_note("%" PRIu64 " empty line%s skipped", t.n_skipped_empty, cli_plural(t.n_skipped_empty));
+    cli_note_skipped(t.n_skipped_empty);
     cli_note("wrote '%s'", r->output);
     return CLI_DONE;
 }
 
 int cmd_router(int argc, char **argv) {
-    router r = {.column = "prompt", .n_predict = 64, .parallel = 1};
+    router r = {.n_predict = 64, .parallel = 1};
     ts_session_options opts;
     ts_session *session = NULL;
     ts_error err;

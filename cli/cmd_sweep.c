@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "options.h"
 #include "progress.h"
+#include "prompts.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,8 +15,9 @@ enum { MAX_SCALES = 256, MAX_BANDS = 256, MAX_MODES = 8 };
 
 typedef struct sweep {
     cli_common common;
-    const char *file, *input, *column, *chat_template, *anchor, *json, *scales_text, *bands_text, *modes_text;
-    bool chat, special, ignore_eos, texts, resume, overwrite, progress, column_given;
+    cli_prompts prompts;
+    const char *file, *input, *anchor, *json, *scales_text, *bands_text, *modes_text;
+    bool ignore_eos, texts, resume, overwrite, progress;
     int32_t n_predict, parallel, n_random;
     float target, gate;
     uint32_t seed;
@@ -51,11 +53,7 @@ static int parse(sweep *c, int argc, char **argv) {
     };
     const cli_option input[] = {
         OPTION("i", "input", "FILE", CLI_TEXT, &c->input, "prompts: one a line, or JSON Lines as for capture"),
-        OPTION(NULL, "column", "NAME", CLI_TEXT, &c->column, "JSON Lines: the field that holds the text (default: {})",
-               .given = &c->column_given),
-        OPTION(NULL, "chat", NULL, CLI_FLAG, &c->chat, "wrap each plain prompt as one user message in the model's chat template"),
-        OPTION(NULL, "chat-template", "NAME", CLI_TEXT, &c->chat_template, "use this template of llama.cpp's instead of the model's"),
-        OPTION(NULL, "special", NULL, CLI_FLAG, &c->special, "text such as <|im_start|> in prompts and messages is the control token"),
+        CLI_PROMPT_OPTIONS(&c->prompts),
         OPTION("n", "predict", "N", CLI_I32, &c->n_predict, "tokens to generate from each prompt (default: {})", .min = 1, .max = INT32_MAX),
         OPTION(NULL, "ignore-eos", NULL, CLI_FLAG, &c->ignore_eos, "go on after an end-of-generation token"),
         OPTION(NULL, "parallel", "N", CLI_I32, &c->parallel, "sequences of one batch (default: {})", .min = 1, .max = 256),
@@ -71,7 +69,7 @@ static int parse(sweep *c, int argc, char **argv) {
         OPTION(NULL, "texts", NULL, CLI_FLAG, &c->texts, "also print the text of each cell's first prompt"),
         OPTION(NULL, "resume", NULL, CLI_FLAG, &c->resume, "continue an interrupted sweep, if there is one"),
         OPTION(NULL, "overwrite", NULL, CLI_FLAG, &c->overwrite, "replace a file that exists"),
-        OPTION(NULL, "progress", NULL, CLI_FLAG, &c->progress, "draw progress also when stderr is no terminal"),
+        CLI_PROGRESS_OPTION(&c->progress),
     };
     const cli_group groups[] = {CLI_GROUP("Cells", cells),   CLI_GROUP("Prompts", input),      CLI_GROUP("Measures", measures),
                                 CLI_GROUP("Result", result), CLI_GROUP("Model", common.model), CLI_GROUP("Messages", common.output)};
@@ -394,10 +392,7 @@ static void fill_options(sweep *c, ts_sweep_options *o) {
     *o = TS_OPTIONS_INIT(ts_sweep_options);
     o->path = c->file;
     o->input_path = c->input;
-    o->column = c->column_given ? c->column : NULL;
-    o->chat_template = c->chat_template;
-    o->chat = c->chat;
-    o->special = c->special;
+    CLI_PROMPTS_INTO(&c->prompts, o);
     o->scales = c->scales;
     o->n_scales = c->n_scales;
     o->bands = c->bands;
@@ -440,6 +435,7 @@ static int work(sweep *c) {
     cli_progress_end(&c->bar);
     if (rc == 0 && !r.complete) { /* else a warning said so */
         put_result(c, &r);
+        cli_note_skipped(r.n_skipped_empty);
         cli_note("%zu cell%s in %.1f s", r.n_cells - r.n_resumed, cli_plural(r.n_cells - r.n_resumed), r.seconds);
         if (c->json)
             cli_note("wrote '%s'", c->json);
@@ -450,7 +446,7 @@ static int work(sweep *c) {
 }
 
 int cmd_sweep(int argc, char **argv) {
-    sweep c = {.column = "prompt", .scales_text = "-2:2:0.5", .bands_text = "all", .n_predict = 32, .parallel = 8};
+    sweep c = {.scales_text = "-2:2:0.5", .bands_text = "all", .n_predict = 32, .parallel = 8};
     int code;
 
     c.positive.items = calloc((size_t)argc, sizeof(char *));

@@ -1,8 +1,11 @@
 /* The progress bar of commands that walk a corpus. */
 #include "progress.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <time.h>
+
+#include "cli.h"
 
 enum { BAR_WIDTH = 24 };
 
@@ -45,4 +48,9 @@ void cli_progress_end(cli_progress *bar) {
     if (bar->drawn)
         fputc('\n', stderr);
     bar->drawn = false;
+}
+
+void cli_note_skipped(uint64_t n_lines) {
+    if (n_lines)
+        cli_note("%" PRIu64 " empty line%s skipped", n_lines, cli_plural(n_lines));
 }

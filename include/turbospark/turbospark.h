@@ -772,6 +772,7 @@ typedef struct ts_sweep_band {
 typedef struct ts_sweep_result {
     ts_sweep_cell unsteered, *cells; /* [n_cells] by mode, band, scale, arm */
     size_t n_cells, n_prompts;
+    uint64_t n_skipped_empty;    /* lines of the list */
     ts_sweep_band *bands;        /* [n_bands] */
     size_t n_bands;
     int32_t n_layer, window;     /* blocks of the model; tokens of a window at most */

@@ -11,6 +11,7 @@
 
 #include "core/buf.h"
 #include "core/log.h"
+#include "core/plural.h"
 #include "host/session.h"
 #include "instrument/corpus.h"
 #include "instrument/extract.h"
@@ -87,7 +88,8 @@ int ts_extract_capture(ts_extract_captures *c, const ts_session *s, const char *
     if (rc == TS_ERR_INTERRUPTED)
         return ts_fail(err, rc, "interrupted while '%s' was captured: nothing is written", path);
     if (rc == TS_OK && result.n_skipped_empty)
-        ts_log(TS_LOG_WARN, "'%s': %llu empty lines skipped", path, (unsigned long long)result.n_skipped_empty);
+        ts_log(TS_LOG_WARN, "'%s': %llu empty line%s skipped", path, (unsigned long long)result.n_skipped_empty,
+               ts_plural(result.n_skipped_empty));
     return rc;
 }
 

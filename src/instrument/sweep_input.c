@@ -29,6 +29,7 @@ static int read_prompts(ts_sweep *w, ts_error *err) {
     ts_corpus_close(corpus);
     if (rc != TS_OK) return rc;
     w->longest = summary.longest;
+    w->r->n_skipped_empty = summary.n_skipped;
     memcpy(w->corpus, summary.fingerprint, sizeof(w->corpus));
     return TS_OK;
 }

@@ -26,7 +26,7 @@ fails() { # PART WORDS...: exit 1, nothing on stdout, one line on stderr that ho
     head -n 1 err | grep -qxE 'turbospark census: 3 prompts, at most [0-9]+ tokens'
     grep -qE 'the trace will take at most [0-9.]+ KiB' err
     grep -qE '9 passes counted, [0-9]+ prompt tokens before them, 6 pairs; ' err
-    grep -q '1 empty lines\? skipped' err
+    grep -q '1 empty line skipped' err
     grep -qx "turbospark census: wrote 'out.json'" err
     [ "$(ls)" = "$(printf '%s\n' err list.txt model.gguf out out.detail out.json out.meta out.trace)" ]
     ts analyze --cache out.json >table

@@ -29,7 +29,7 @@ router() { ts router -m moe.gguf -i list.txt -t 1 --ignore-eos "$@"; }
     head -n 1 err | grep -qxE 'turbospark router: 3 prompts, at most 39 tokens'
     grep -qE 'the trace will take at most [0-9.]+ (B|KiB) of memory' err
     grep -qE '4 blocks of 8 experts, 2 a token: 264 slots counted; 39 tokens in ' err
-    grep -q '1 empty lines\? skipped' err
+    grep -q '1 empty line skipped' err
     grep -qx "turbospark router: wrote 'out.json'" err
     [ "$(ls)" = "$(printf '%s\n' err list.txt model.gguf moe.gguf out out.json out.meta)" ]
     router -o quiet.json -n 5 --trace -q >out 2>err

@@ -135,7 +135,7 @@ interrupt() { # SIGNAL, more options
     [ ! -s out ]
     head -n 1 err | grep -qE "^turbospark capture: 3 prompts, [0-9]+ tokens; 'out.json' will take [0-9.]+ "
     grep -q '3 rows of 3 prompts' err
-    grep -q '1 empty lines\? skipped' err
+    grep -q '1 empty line skipped' err
     ! grep -q $'\r' err
     ts capture -m model.gguf -i list.txt -o quiet.json -q 2>err
     [ ! -s err ]

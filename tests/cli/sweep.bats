@@ -57,6 +57,12 @@ PY
     [ "$(grep -c '=$' out)" = 2 ]
 }
 
+@test "empty lines of the list are told of" {
+    printf 'one\n\ntwo\n' >gaps.txt
+    ts sweep -m model.gguf -t 1 --steering d.gguf -i gaps.txt -n 1 --scales 0 >out 2>err
+    grep -qx 'turbospark sweep: 1 empty line skipped' err
+}
+
 @test "a killed sweep resumes to the same bytes" {
     line=(--scales -2:2:0.5 --parallel 4 --json out.json)
     sweep "${line[@]}" >whole.txt 2>err
