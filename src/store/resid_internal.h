@@ -7,6 +7,7 @@
 
 #include "core/buf.h"
 #include "core/file.h"
+#include "store/meta.h"
 #include "store/resid_out.h"
 
 /* Rows go to disk as they lie in memory. */
@@ -94,9 +95,7 @@ void ts_resid_gen_close(ts_resid_gen *g);
 void ts_resid_add_int(ts_buf *b, int64_t value);
 
 /* resid_pair.c, resid_st.c: all of a result but the removal of OUT.part.*; the rows are synced. */
-int ts_resid_finish_pair(ts_resid_out *o, const ts_provenance *prov, const char *sites_json,
-                         bool partial, ts_error *err);
-int ts_resid_finish_st(ts_resid_out *o, const ts_provenance *prov, const char *sites_json,
-                       bool partial, ts_error *err);
+int ts_resid_finish_pair(ts_resid_out *o, const ts_meta_resid *facts, ts_error *err);
+int ts_resid_finish_st(ts_resid_out *o, const ts_meta_resid *facts, ts_error *err);
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "core/log.h"
 #include "core/mem.h"
+#include "store/meta_stream.h"
 #include "store/resid_internal.h"
 
 enum { RESERVE_BASE = 128 << 10, RESERVE_LAYER = 1 << 10 };
@@ -223,6 +224,30 @@ uint64_t ts_resid_out_nonfinite(const ts_resid_out *o) {
     return n;
 }
 
+/* The rows are on disk; what a format adds behind them is not among the bytes counted here. */
+static int finish(ts_resid_out *o, const ts_provenance *prov, const char *sites_json, bool partial, ts_error *err) {
+    char hash[33];
+    const ts_meta_resid facts = {
+        .provenance = prov,
+        .plan = o->plan,
+        .partial = partial,
+        .n_layers = o->n_layers,
+        .n_hidden = o->n_hidden,
+        .layer_ids = o->layer_ids,
+        .n_snapshots = o->now.rows,
+        .sites_json = sites_json,
+        .max_abs = o->now.max_abs,
+        .nonfinite = o->now.nonfinite,
+        .data_file = ts_path_base(o->paths.data),
+        .data_bytes = ts_append_length(o->rows) - o->reserve,
+        .data_xxh3 = hash,
+    };
+    int rc = ts_stream_hash(o->paths.part, o->reserve, facts.data_bytes, hash, err);
+    if (rc < 0)
+        return rc;
+    return o->format == TS_CAPTURE_F32 ? ts_resid_finish_pair(o, &facts, err) : ts_resid_finish_st(o, &facts, err);
+}
+
 int ts_resid_out_finish(ts_resid_out *o, const ts_provenance *prov, const char *sites_json,
                         bool partial, ts_error *err) {
     if (o->now.rows == 0 && !o->broken) {
@@ -233,8 +258,7 @@ int ts_resid_out_finish(ts_resid_out *o, const ts_provenance *prov, const char *
     }
     int rc = sync_all(o, err);
     if (rc == TS_OK)
-        rc = o->format == TS_CAPTURE_F32 ? ts_resid_finish_pair(o, prov, sites_json, partial, err)
-                                         : ts_resid_finish_st(o, prov, sites_json, partial, err);
+        rc = finish(o, prov, sites_json, partial, err);
     if (rc == TS_OK && !(partial && o->kept)) /* the state of an interrupted one takes the data back */
         ts_resid_paths_remove_partial(&o->paths);
     out_free(o);

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "store/meta.h"
-#include "store/meta_stream.h"
 
 typedef int (*line_fn)(ts_file *f, const ts_resid_gen *g, uint64_t index, ts_error *err);
 
@@ -93,37 +92,17 @@ static int rename_all(ts_resid_out *o, ts_file **meta, ts_file **header, ts_erro
     return ts_file_commit(f, err);
 }
 
-int ts_resid_finish_pair(ts_resid_out *o, const ts_provenance *prov, const char *sites_json,
-                         bool partial, ts_error *err) {
+int ts_resid_finish_pair(ts_resid_out *o, const ts_meta_resid *facts, ts_error *err) {
     ts_file *meta = NULL, *header = NULL;
-    uint64_t bytes = ts_append_length(o->rows);
-    char hash[33];
-    const ts_meta_resid facts = {
-        .provenance = prov,
-        .plan = o->plan,
-        .partial = partial,
-        .n_layers = o->n_layers,
-        .n_hidden = o->n_hidden,
-        .layer_ids = o->layer_ids,
-        .n_snapshots = o->now.rows,
-        .sites_json = sites_json,
-        .max_abs = o->now.max_abs,
-        .nonfinite = o->now.nonfinite,
-        .data_file = ts_path_base(o->paths.data),
-        .data_bytes = bytes,
-        .data_xxh3 = hash,
-    };
-    int rc = ts_stream_hash(o->paths.part, 0, bytes, hash, err);
+    int rc = ts_file_create(o->paths.meta, &meta, err);
     if (rc == TS_OK)
-        rc = ts_file_create(o->paths.meta, &meta, err);
-    if (rc == TS_OK)
-        rc = write_meta(o, meta, &facts, err);
+        rc = write_meta(o, meta, facts, err);
     if (rc == TS_OK)
         rc = ts_file_create(o->paths.out, &header, err);
     if (rc == TS_OK)
         rc = write_header(o, header, err);
     if (rc == TS_OK)
-        rc = ts_resid_state_put(o, bytes, err);
+        rc = ts_resid_state_put(o, facts->data_bytes, err);
     if (rc == TS_OK)
         rc = rename_all(o, &meta, &header, err);
     ts_file_discard(meta);

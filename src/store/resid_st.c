@@ -14,7 +14,6 @@
 #include "core/log.h"
 #include "store/meta.h"
 #include "store/meta_json.h"
-#include "store/meta_stream.h"
 #include "store/safetensors.h"
 
 enum column {
@@ -203,14 +202,15 @@ static int render_header(const ts_resid_out *o, const ts_st_tensor *tensors, siz
 }
 
 static int write_header(ts_resid_out *o, const ts_st_tensor *tensors, size_t n,
-                        ts_meta_resid *facts, ts_error *err) {
+                        const ts_meta_resid *facts, ts_error *err) {
     ts_buf header = {0};
+    ts_meta_resid fewer = *facts;
+    fewer.sites_json = NULL;
     int rc = render_header(o, tensors, n, facts, &header, NULL);
     if (rc == TS_ERR_ARG) { /* the rows matter more than how each site was tapped */
         ts_log(TS_LOG_WARN, "'%s': the site table does not fit the header and is left out",
                o->paths.out);
-        facts->sites_json = NULL;
-        rc = render_header(o, tensors, n, facts, &header, err);
+        rc = render_header(o, tensors, n, &fewer, &header, err);
     } else if (rc < 0) {
         rc = ts_fail_nomem(err, "a header", (size_t)o->reserve);
     }
@@ -220,38 +220,18 @@ static int write_header(ts_resid_out *o, const ts_st_tensor *tensors, size_t n,
     return rc;
 }
 
-int ts_resid_finish_st(ts_resid_out *o, const ts_provenance *prov, const char *sites_json,
-                       bool partial, ts_error *err) {
-    uint64_t bytes = ts_append_length(o->rows) - o->reserve;
+int ts_resid_finish_st(ts_resid_out *o, const ts_meta_resid *facts, ts_error *err) {
     ts_st_tensor tensors[MAX_TENSORS] = {
         {.name = "hidden_states",
          .dtype = "F32",
          .n_dims = 3,
          .shape = {(int64_t)o->now.rows, o->n_layers, o->n_hidden},
-         .end = bytes},
+         .end = facts->data_bytes},
     };
     size_t n = 1;
-    char hash[33];
-    ts_meta_resid facts = {
-        .provenance = prov,
-        .plan = o->plan,
-        .partial = partial,
-        .n_layers = o->n_layers,
-        .n_hidden = o->n_hidden,
-        .layer_ids = o->layer_ids,
-        .n_snapshots = o->now.rows,
-        .sites_json = sites_json,
-        .max_abs = o->now.max_abs,
-        .nonfinite = o->now.nonfinite,
-        .data_file = ts_path_base(o->paths.out),
-        .data_bytes = bytes,
-        .data_xxh3 = hash,
-    };
-    int rc = ts_stream_hash(o->paths.part, o->reserve, bytes, hash, err);
+    int rc = add_columns(o, tensors, &n, err);
     if (rc == TS_OK)
-        rc = add_columns(o, tensors, &n, err);
-    if (rc == TS_OK)
-        rc = write_header(o, tensors, n, &facts, err);
+        rc = write_header(o, tensors, n, facts, err);
     if (rc == TS_OK)
         rc = ts_append_sync(o->rows, err);
     if (rc == TS_OK)
