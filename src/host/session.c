@@ -46,6 +46,13 @@ static int copy_strings(ts_session *s, ts_error *err) {
     return failed ? ts_fail_nomem(err, "session options", 0) : TS_OK;
 }
 
+/* Said once a model: sessions that share one mostly share the number too. */
+static void warn_of_threads(const ts_session_options *o) {
+    if (o->share || o->n_threads <= ts_engine_cores()) return;
+    ts_log(TS_LOG_WARN, "threads: %d on %d cores: llama.cpp's threads wait for one another without sleeping, so this is slower than one a core",
+           o->n_threads, ts_engine_cores());
+}
+
 int ts_session_open(const ts_session_options *opts, ts_session **out, ts_error *err) {
     *out = NULL;
     int rc = check_options(opts, err);
@@ -65,6 +72,7 @@ int ts_session_open(const ts_session_options *opts, ts_session **out, ts_error *
         return rc;
     }
     s->blocks = (ts_range){0, llama_model_n_layer(s->model->llama) - 1};
+    warn_of_threads(&s->opts);
     *out = s;
     return TS_OK;
 }
@@ -109,9 +117,6 @@ static void resolve_defaults(ts_session *s) {
     if (o->n_batch > o->n_ctx) o->n_batch = o->n_ctx;
     o->n_ubatch = at_least_one(o->n_ubatch, DEFAULT_UBATCH);
     if (o->n_ubatch > o->n_batch) o->n_ubatch = o->n_batch;
-    if (o->n_threads > ts_engine_cores())
-        ts_log(TS_LOG_WARN, "threads: %d on %d cores: llama.cpp's threads wait for one another without sleeping, so this is slower than one a core",
-               o->n_threads, ts_engine_cores());
     o->n_seq_max = at_least_one(o->n_seq_max, 1);
 }
 

@@ -103,6 +103,8 @@ misused() { # LINE WORDS...
     cmp out more
     grep -q "^turbospark nodes: warning: threads: $((n + 1)) on $n cores: " err
     [ "$(wc -l <err)" = 1 ]
+    ts bench --synthetic 2,64,96,2,1 -n 2 -r 1 -t $((n + 1)) >out 2>err # several sessions of one model
+    [ "$(grep -c 'warning: threads' err)" = 1 ]
 }
 
 @test "an option that would do nothing is refused" {
